@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Tests wait more than they compute, so three processes share two cores; each may have a Spark beside it.
 PROCESSES ?= $(shell awk '/^MemTotal/ {found = $$2 > 12000000 ? 3 : 2} END {print found ? found : 2}' /proc/meminfo 2>/dev/null || echo 2)
-CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
+CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h src/dray/server/*.c)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo setup setup-pipeline setup-dev lint format test test-cluster soak throughput bench lock clean

@@ -6,7 +6,7 @@ from glob import glob
 from setuptools import Extension, setup
 
 ROOM = "src/dray/records"
-SOURCES = "_core.pyx", "crc32c.c", "batch.c", "columns.c", "unfold.c"
+SOURCES = "_core.pyx", "crc32c.c", "batch.c", "columns.c", "keys.c", "unfold.c"
 
 setup(
     ext_modules=[

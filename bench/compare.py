@@ -1,10 +1,15 @@
 """Dray and Apache Kafka under the same loads, on this machine, in this run.
 
     python -m bench.compare [--runs 5] [--only a,c,f] [--quick] [--without-kafka] [--tail-cache 128MiB]
+    python -m bench.compare --beside CHECKOUT --runs 11 --only a,c,d,e,f --without-kafka
 
 Brokers are real processes with their default config (Kafka 4 from Maven's jars, one node, KRaft; Dray with
 files and SQLite, both synced to disk). The load comes from librdkafka, driven from C. Runs alternate between
 the two, and what is printed is the median; the ratio is the median of the ratios of neighbouring runs.
+
+`--beside` names another checkout of Dray with its `.venv`, such as the one before a change: its broker gets
+the same loads in the same run, every second time before ours. What a change costs is smaller than what the
+machine varies by within a minute, so only neighbours are compared.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -35,6 +41,7 @@ from bench.slow_broker import SlowBrokerProcess
 
 MIB = 1024 * 1024
 QUICK_SHARE = 20
+BEFORE = "Before"
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -75,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
         default="auto",
         help="log.tail_cache_bytes of Dray: with 128MiB, f reads from the object store",
     )
+    parser.add_argument("--beside", type=Path, help="another checkout of Dray, to see what a change costs")
     parser.add_argument("--directory", help="where the brokers keep their data (a temporary directory)")
     return parser.parse_args()
 
@@ -105,12 +113,27 @@ def client_ceiling(console: Console, quick: bool) -> dict[str, float]:
     return found
 
 
+class OtherCheckout(DrayProcess):
+    """A broker of another checkout, with the settings of ours."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], checkout: Path) -> None:
+        super().__init__(directory, name="drayd-before", settings=settings)
+        self._drayd = checkout.absolute() / ".venv" / "bin" / "drayd"
+
+    def command(self) -> Sequence[str]:
+        return [str(self._drayd), *super().command()[1:]]
+
+
 def start_targets(
     stack: ExitStack, parent: Path, arguments: argparse.Namespace, console: Console
 ) -> list[Target]:
     dray = DrayProcess(parent / "dray", settings={"DRAY_LOG__TAIL_CACHE_BYTES": arguments.tail_cache})
     stack.enter_context(dray)
     targets = [Target("Dray", dray, dray.bootstrap)]
+    if arguments.beside is not None:
+        before = OtherCheckout(parent / "before", dray.settings, arguments.beside)
+        stack.enter_context(before)
+        targets.append(Target(BEFORE, before, before.bootstrap))
     if not arguments.without_kafka:
         try:
             kafka = KafkaProcess(parent / "kafka")
@@ -152,6 +175,8 @@ def compare(console: Console, targets: list[Target], arguments: argparse.Namespa
             )
         ]
         add_rows(table, scenario, series, ratios)
+        if BEFORE in series:
+            console.print(to_before(scenario, series))
         results[scenario.key] = {
             "title": scenario.title,
             "goal": scenario.goal,
@@ -170,7 +195,7 @@ def measure(
     for target in targets:  # code is warm and files are open before anything counts
         scenario.run(target, scenario, max(records // 10, 1000))
     for number in range(runs):
-        for target in targets:
+        for target in targets if number % 2 == 0 else targets[::-1]:
             sample = scenario.run(target, scenario, records)
             series[target.name].samples.append(sample)
             console.print(
@@ -178,6 +203,18 @@ def measure(
                 f"{sample.cpu_seconds_per_gigabyte:.2f} CPU s/GB"
             )
     return series
+
+
+def to_before(scenario: Scenario, series: dict[str, Series]) -> str:
+    """Speed and processor time as shares of the other checkout's, of neighbouring runs."""
+    pairs = list(zip(series["Dray"].samples, series[BEFORE].samples, strict=True))
+    speed = [ours.megabytes_per_second / before.megabytes_per_second for ours, before in pairs]
+    cpu = [ours.cpu_seconds_per_gigabyte / before.cpu_seconds_per_gigabyte for ours, before in pairs]
+    return (
+        f"{scenario.key} to before: "
+        f"speed {statistics.median(speed):.3f}x ({min(speed):.2f}-{max(speed):.2f}), "
+        f"CPU per GB {statistics.median(cpu):.3f}x ({min(cpu):.2f}-{max(cpu):.2f}), {len(pairs)} pairs"
+    )
 
 
 def make_table(targets: list[Target]) -> Table:

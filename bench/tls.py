@@ -1,10 +1,14 @@
 """TLS beside plaintext, of Dray and of Apache Kafka, in one run.
 
     python -m bench.tls [--runs 3] [--records 1000000] [--without-kafka] [--tls 1.3] [--library bundled]
+                        [--client java]
 
 Each broker has both listeners. Runs alternate between all of them, forwards and backwards, since the machine
 may be shared; what is printed are medians, and the ratio to plaintext of neighbouring runs. Seconds of
 processor time per gigabyte say more than speed where client and broker share the cores.
+
+What TLS costs depends on the client: Java's writes records of TLS of 16 KiB, librdkafka one for each piece of
+a request (note 0084).
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from tests.services.kafka import KafkaProcess
 from tests.services.maven import JarsMissing
 from tests.services.process import free_port
 
-from bench import driver
+from bench import driver, java_clients
+from bench.driver import Load
 from bench.harness import Sample, Target, settle, watched
 from bench.scenarios import RUN_SECONDS, sample_of
 
@@ -52,18 +57,13 @@ def main() -> None:
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--tls", default="1.3", choices=("1.2", "1.3"))
     parser.add_argument("--library", default="bundled", choices=("bundled", "system"), help="of Dray's TLS")
+    parser.add_argument("--client", default="librdkafka", choices=("librdkafka", "java"))
     arguments = parser.parse_args()
     console = Console(highlight=False, width=150)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-tls-")))
         certificates = make_certificates(directory / "certificates")
-        options = {
-            "security.protocol": "SSL",
-            "ssl.ca.location": certificates.authority,
-            "ssl.sigalgs.list": "ECDSA+SHA256:RSA+SHA256:RSA-PSS+SHA256",
-        }
-        if arguments.tls == "1.2":
-            options["ssl.cipher.suites"] = "ECDHE-ECDSA-AES256-GCM-SHA384"
+        options = client_options(certificates, arguments.client, arguments.tls)
         sides = start_dray(stack, directory, certificates, options, arguments.library)
         if not arguments.without_kafka:
             try:
@@ -72,11 +72,24 @@ def main() -> None:
                 console.print(f"without Kafka: {reason}")
         for number in range(arguments.runs + 1):
             for side in sides if number % 2 else sides[::-1]:
-                produced, fetched = run(side, arguments.records)
+                produced, fetched = run(side, arguments.records, arguments.client)
                 if number:  # the first one warms up
                     side.produced.append(produced)
                     side.fetched.append(fetched)
         show(console, sides)
+
+
+def client_options(certificates: Certificates, client: str, tls: str) -> dict[str, object]:
+    if client == "java":
+        return java_clients.tls_options(certificates.authority) | {"ssl.enabled.protocols": f"TLSv{tls}"}
+    options: dict[str, object] = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": certificates.authority,
+        "ssl.sigalgs.list": "ECDSA+SHA256:RSA+SHA256:RSA-PSS+SHA256",
+    }
+    if tls == "1.2":
+        options["ssl.cipher.suites"] = "ECDHE-ECDSA-AES256-GCM-SHA384"
+    return options
 
 
 def start_dray(
@@ -130,20 +143,35 @@ def start_kafka(
     ]
 
 
-def run(side: Side, records: int) -> tuple[Sample, Sample]:
+def run(side: Side, records: int, client: str) -> tuple[Sample, Sample]:
     """Produce, then read all of it from the start."""
-    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": records, **side.options}
     with side.target.topic(PARTITIONS) as topic:
         settle()
         with watched(side.target.server.pid) as usage:
-            load = driver.produce(side.bootstrap, topic, acks="all", size=RECORD_BYTES, **common).result(
-                RUN_SECONDS
-            )
+            load = produce(side, topic, records, client)
         produced = sample_of(load, usage)
         settle()
         with watched(side.target.server.pid) as usage:
-            load = driver.fetch(side.bootstrap, topic, partitions=PARTITIONS, **common).result(RUN_SECONDS)
+            load = fetch(side, topic, records, client)
         return produced, sample_of(load, usage)
+
+
+def produce(side: Side, topic: str, records: int, client: str) -> Load:
+    if client == "java":
+        return java_clients.produce(
+            side.bootstrap, topic, records=records, size=RECORD_BYTES, options=side.options
+        )
+    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": records, **side.options}
+    return driver.produce(side.bootstrap, topic, acks="all", size=RECORD_BYTES, **common).result(RUN_SECONDS)
+
+
+def fetch(side: Side, topic: str, records: int, client: str) -> Load:
+    if client == "java":
+        return java_clients.fetch(
+            side.bootstrap, topic, records=records, size=RECORD_BYTES, options=side.options
+        )
+    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": records, **side.options}
+    return driver.fetch(side.bootstrap, topic, partitions=PARTITIONS, **common).result(RUN_SECONDS)
 
 
 def show(console: Console, sides: list[Side]) -> None:

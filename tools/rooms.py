@@ -25,7 +25,7 @@ def _room(holds: str, uses: str = "") -> Room:
 
 _BELOW_DAEMON = (
     "api client cluster compaction config console groups inspection log metadata migration objects "
-    "parquet protocol records runtime security server tables telemetry topics wal"
+    "parquet protocol records runtime security server tables telemetry topics upstream wal"
 )
 
 ROOMS: dict[str, Room] = {

@@ -11,7 +11,10 @@ from dray.records import (
     RecordError,
     RecordFault,
     decode,
+    decode_keys,
+    decode_stored,
     find_timestamp,
+    read_header,
     twin,
     unfolds_at_once,
     unfolds_to,
@@ -79,11 +82,17 @@ def agree(data: bytes) -> None:
     assert unfolds_to(data) == twin.unfolds_to(data)
     assert unfolds_at_once(data) in (unfolds_to(data), -1)
     if isinstance(facts, RecordFault):
+        for function in (decode_stored, decode_keys) if facts is not RecordFault.TOO_LARGE else ():
+            assert isinstance(outcome(function, [data], [0]), RecordFault)
         return
     rows = [record for _, records in twin.decode(data) for record in records]
     assert list(decode(data).records()) == rows
-    for batch in facts:
-        part = data[batch.position : batch.position + batch.length]
+    parts = [data[batch.position : batch.position + batch.length] for batch in facts]
+    stored = parts, [read_header(part).base_offset for part in parts]
+    assert list(decode_stored(*stored).records()) == rows
+    count, _, keys = decode_keys(*stored)
+    assert list(keys.values(count)) == [row.key for row in rows]
+    for batch, part in zip(facts, parts, strict=True):
         for timestamp in (batch.min_timestamp, batch.max_timestamp, 0):
             assert find_timestamp(part, timestamp) == twin.find_timestamp(part, timestamp)
 

@@ -52,7 +52,7 @@ def sweep_deleted(settings: Settings) -> None:
 
     async def sweep() -> None:
         runtime = SystemRuntime()
-        async with migration._opened(settings, runtime) as rooms:
+        async with migration.opened(settings, runtime) as rooms:
             for _ in range(2):  # it is seen, and then it has been seen for long enough
                 await rooms.topics.sweep_deleted()
         runtime.close()

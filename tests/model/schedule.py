@@ -44,8 +44,13 @@ def run(
     return play(world, kinds, ending, steps)
 
 
-def play(world: World, kinds: Sequence[Callable[[World], Steps[None]]], ending: int, steps: int) -> World:
-    """Let actors of these kinds take turns. Those from `ending` on see the end."""
+Kind = Callable[[World], Steps[None]]
+
+
+def play(
+    world: World, kinds: Sequence[Kind], ending: int, steps: int, last: Sequence[Kind] = (worker, collector)
+) -> World:
+    """Let actors of these kinds take turns. Those from `ending` on see the end; `last` tidy up."""
     actors = [kind(world) for kind in kinds]
     asleep = [0] * len(actors)
     for step in range(steps):
@@ -67,11 +72,11 @@ def play(world: World, kinds: Sequence[Callable[[World], Steps[None]]], ending: 
                 next(actors[chosen])
         if step % _CHECK_EVERY == 0:
             world.check()
-    _end(world, actors[ending:])
+    _end(world, actors[ending:], last)
     return world
 
 
-def _end(world: World, actors: list[Steps[None]]) -> None:
+def _end(world: World, actors: list[Steps[None]], last: Sequence[Kind]) -> None:
     """Brokers and packers are gone, late writes land while the others work, then all quiesces."""
     world.reliable = True
     while world.late:
@@ -82,12 +87,11 @@ def _end(world: World, actors: list[Steps[None]]) -> None:
             next(world.random.choice(actors))
     world.check()
     world.finishing = True
-    last_worker, last_collector = worker(world), collector(world)
+    finishing = [kind(world) for kind in last]
     for _ in range(12):
-        for _ in range(60):
-            next(last_worker)
-        for _ in range(60):
-            next(last_collector)
+        for actor in finishing:
+            for _ in range(60):
+                next(actor)
         world.now += world.orphan_steps
     world.check()
     world.check_the_end()

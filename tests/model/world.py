@@ -62,6 +62,7 @@ class Entry:
     selected: tuple[int, ...] = ()  # WAL: which batches of the chunk
     remembered: tuple[Remembered, ...] = ()
     carried: tuple[Batch, ...] | None = None  # the bytes, of a carried entry
+    mirrored: bool = False  # batches of a source: the entry does not say who wrote them
 
     @property
     def is_wal(self) -> bool:
@@ -75,7 +76,7 @@ class Entry:
     @property
     def has_detail(self) -> bool:
         """Does it say what its producers wrote?"""
-        return self.name.kind not in ("parquet", "foreign")
+        return self.name.kind not in ("parquet", "foreign") and not self.mirrored
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dray.config import FlagValue, Settings, load
 from tests.services.dray import DrayProcess, drayd_path
@@ -31,17 +33,25 @@ class AttachedBroker:
         return load(self.config, dict(self.broker.environment()), [data]).settings
 
     def migrate(self, word: str, topic: str, *arguments: str) -> str:
+        return self.run("migrate", word, topic, *arguments, "--yes")
+
+    def run(self, *words: str) -> str:
+        """What `drayd` prints, on the stores of the broker."""
         places = ("--config", str(self.config), "--data-dir", str(self.broker.data_directory))
         done = subprocess.run(
-            [str(drayd_path()), "migrate", word, topic, *places, *arguments, "--yes"],
+            [str(drayd_path()), *words, *places],
             env=dict(self.broker.environment()),
             capture_output=True,
             text=True,
             timeout=SECONDS,
             check=False,
         )
-        assert done.returncode == 0, (word, topic, done.stdout, done.stderr)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run("query", sql, "--format", "json", "--limit", "0"))
+        return found
 
     def attach(self, topic: str, *arguments: str) -> None:
         place = ("--from", STORE, "--layout", "kafka-tiered", "--bootstrap", self.bootstrap)

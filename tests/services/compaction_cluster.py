@@ -28,7 +28,7 @@ from dray.objects.memory import MemoryBucket
 from dray.records import Record, decode, twin, validate
 from dray.simulation.cluster.tables import MemoryCatalog, Table
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.tables.contract import TableChange, Tables
+from dray.tables.contract import CleanRange, TableChange, TableFile, Tables
 from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
@@ -48,18 +48,49 @@ ALL = room_settings.compaction(
 
 
 class CheckedCatalog(MemoryCatalog):
-    """At no moment does a table show a record twice."""
+    """At no moment does a table show a record twice, or a key twice below a clean point that it publishes: as
+    `tables/iceberg/clean_points.py` does, where it has no file below that the change does not name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bucket: MemoryBucket | None = None
+        self.points: dict[tuple[str, int], int] = {}  # by topic and partition
 
     def commit(self, on: Table, changes: Sequence[TableChange], now_ms: int) -> bool:
         done = super().commit(on, changes, now_ms)
         if done:
+            files = self.tables[on.topic.topic].newest.files
             offsets = [
                 (file.partition, offset)
-                for file in self.tables[on.topic.topic].newest.files.values()
+                for file in files.values()
                 for offset in range(file.first_offset, file.last_offset + 1)
             ]
             assert len(offsets) == len(set(offsets)), f"{on.topic.topic} shows records twice"
+            for change in changes:
+                if change.clean is not None:
+                    self._publish(on.topic.topic, change.clean, files)
+            for (topic, partition), end in self.points.items():
+                if topic == on.topic.topic:
+                    self._check_point(partition, end, files)
         return done
+
+    def _publish(self, topic: str, clean: CleanRange, files: Mapping[str, TableFile]) -> None:
+        place = topic, clean.partition
+        if any(
+            file.partition == clean.partition and file.first_offset < clean.end and path not in clean.files
+            for path, file in files.items()
+        ):
+            self.points.pop(place, None)
+        else:
+            self.points[place] = clean.end
+
+    def _check_point(self, partition: int, end: int, files: Mapping[str, TableFile]) -> None:
+        assert self.bucket is not None
+        found = [path for path, file in files.items() if file.partition == partition]
+        found = [path for path in found if path in self.bucket.objects]
+        rows = [row for path in found for row in keys_in(bytes(self.bucket.objects[path].data))]
+        keys_below = [key for offset, key in rows if offset < end]
+        assert len(keys_below) == len(set(keys_below)), f"a key is there twice below the clean point {end}"
 
 
 @dataclass
@@ -147,7 +178,7 @@ class Cluster:
     )
     state: MemoryState = field(default_factory=MemoryState)
     bucket: MemoryBucket = field(default_factory=MemoryBucket)
-    catalog: MemoryCatalog = field(default_factory=CheckedCatalog)
+    catalog: CheckedCatalog = field(default_factory=CheckedCatalog)
     topics: FixedTopics = field(default_factory=FixedTopics)
     written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
     real_tables: Callable[[SimulatedRuntime], Tables] | None = None  # instead of those in memory
@@ -157,6 +188,7 @@ class Cluster:
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
 
     def __post_init__(self) -> None:
+        self.catalog.bucket = self.bucket
         self.runtime = SimulatedRuntime(self.seed)
         self._seeds = self.seed * 1000
         self.store = ScriptedStore(self.runtime, self.state, self.limits)
@@ -323,6 +355,12 @@ class Cluster:
         assert self.wal_objects() == set(), "WAL objects left over"
         for prefix in (keys.REFERENCES, keys.STAGING, keys.OBJECTS):
             assert self.keys(prefix) == [], "keys of WAL objects left over"
+
+
+def keys_in(data: bytes) -> list[tuple[int, bytes | None]]:
+    """Offsets and keys of a Parquet file, in the same way."""
+    table = parquet.read_table(io.BytesIO(data), columns=["offset", "key"])
+    return [(row["offset"], row["key"]) for row in table.to_pylist()]
 
 
 def rows_in(data: bytes) -> list[tuple[int, bytes]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.services.java import quick_options
-from tests.services.maven import kafka_jars
+from tests.services.maven import KAFKA_VERSION, kafka_jars
 from tests.services.process import ServerProcess, answers_api_versions, free_port
 
 CLUSTER_ID = "ZHJheS10ZXN0cy1rYWZrYQ"
@@ -29,11 +29,23 @@ JVM_OPTIONS = (
 
 
 class KafkaProcess(ServerProcess):
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__("kafka", directory)
-        self.jars = kafka_jars()
+    """`controller_port` makes it one of several nodes: a broker only, of the cluster whose first node listens
+    there as its controller."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        version: str = KAFKA_VERSION,
+        node: int = NODE_ID,
+        controller_port: int | None = None,
+    ) -> None:
+        super().__init__("kafka" if node == NODE_ID else f"kafka-{node}", directory)
+        self.jars = kafka_jars(version)
+        self.node = node
         self.port = free_port()
-        self.controller_port = free_port()
+        self.controller_port = controller_port or free_port()
         self.properties_path = directory / "server.properties"
         self._write_properties(settings or {})
         self._format()
@@ -43,11 +55,15 @@ class KafkaProcess(ServerProcess):
         return f"127.0.0.1:{self.port}"
 
     def _write_properties(self, settings: Mapping[str, str]) -> None:
+        leads = self.node == NODE_ID
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
+        if leads:
+            listeners += f",CONTROLLER://127.0.0.1:{self.controller_port}"
         properties = {
-            "process.roles": "broker,controller",
-            "node.id": str(NODE_ID),
+            "process.roles": "broker,controller" if leads else "broker",
+            "node.id": str(self.node),
             "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listeners": listeners,
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",

@@ -26,6 +26,8 @@ KEYS = (b"", b"a", b"b", b"c", b"d", b"e")
 RETENTION_MS = 100_000
 # Nothing that an older snapshot names is deleted.
 KEPT = replace(ALL, snapshot_keep_ms=10**9, grace_seconds=1e9, wal_max_age_ms=0)
+# Any stream is too large for one merge, and files stay small: it is cleaned in rounds.
+BY_ROUNDS = replace(KEPT, bottom_raw_bytes=0, target_file_bytes=1)
 _DOCUMENT = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
 
 State = Mapping[tuple[int, bytes], tuple[int, bytes]]
@@ -63,7 +65,8 @@ def documented(place: int, table: str, *, clean_point: int | None = None, spark:
 class KeyedLake:
     """`random` chooses what is written, and which merges are made of it."""
 
-    def __init__(self, folder: Path, topic: str, random: Random) -> None:
+    def __init__(self, folder: Path, topic: str, random: Random, settings: CompactionSettings = KEPT) -> None:
+        self._settings = settings
         self.lake = Lake(folder, CatalogRuntime)
         self.topic = topic
         self._random = random
@@ -95,7 +98,7 @@ class KeyedLake:
     async def _compact(self, turn: int) -> None:
         """Files of new records, sometimes merges of some, sometimes all that there is, down to the start."""
         files = self._random.choice((1, 1000))
-        settings: CompactionSettings = replace(KEPT, parquet_max_files=files)
+        settings = replace(self._settings, parquet_max_files=files)
         worker = self.lake.cluster.worker(settings)
         if turn % 4 == 3:
             await worker.once()

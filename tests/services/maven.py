@@ -44,9 +44,9 @@ class JarsMissing(Exception):
     """Why this machine cannot have Kafka's jars, in one line."""
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory of jars of Apache Kafka, its clients and their dependencies; downloaded once."""
-    return _jars(f"kafka-{KAFKA_VERSION}", "kafka_2.13")
+    return _jars(f"kafka-{version}", "kafka_2.13", version=version)
 
 
 def kafka_tool_jars() -> Path:
@@ -64,17 +64,17 @@ def streams_jars() -> Path:
     return _jars(f"kafka-streams-{KAFKA_VERSION}", "kafka-streams")
 
 
-def _jars(directory: str, *artifacts: str) -> Path:
+def _jars(directory: str, *artifacts: str, version: str = KAFKA_VERSION) -> Path:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             raise JarsMissing(f"needs {tool}, which this machine lacks")
     home = cache_directory() / directory
     jars = home / "jars"
     with exclusively(home):
-        if (jars / f"kafka-clients-{KAFKA_VERSION}.jar").exists():
+        if (jars / f"kafka-clients-{version}.jar").exists():
             return jars
         pom = home / "pom.xml"
-        wanted = [ARTIFACT.format(artifact=artifact, kafka=KAFKA_VERSION) for artifact in artifacts]
+        wanted = [ARTIFACT.format(artifact=artifact, kafka=version) for artifact in artifacts]
         pom.write_text(POM.format(artifacts="\n".join(wanted), slf4j=SLF4J_VERSION))
         fresh = home / "downloading"
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.services.tiered_kafka import TieredKafka
@@ -18,6 +18,8 @@ COMPACTED = "latest"
 PARTITIONS = 2
 PATIENCE = 60.0
 FILLER = b"x" * 900
+BATCH = 20
+"""Records in a batch, at most: a busy machine would make a mebibyte of each."""
 
 
 class SeenRecord(NamedTuple):
@@ -47,13 +49,13 @@ def write_history(kafka: TieredKafka, topic: str = TOPIC) -> None:
     }
     created = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=configs)])
     created[topic].result(PATIENCE)
-    _produce(kafka.bootstrap, topic, "a", 2_500)
-    _transactions(kafka.bootstrap, topic)
+    produce(kafka.bootstrap, topic, "a", 2_500)
+    transactions(kafka.bootstrap, topic)
     kafka.terminate()
     kafka.start()  # leads in another epoch
-    _produce(kafka.bootstrap, topic, "b", 2_500)
-    _transactions(kafka.bootstrap, topic)
-    _produce(kafka.bootstrap, topic, "c", 2_500)
+    produce(kafka.bootstrap, topic, "b", 2_500)
+    transactions(kafka.bootstrap, topic)
+    produce(kafka.bootstrap, topic, "c", 2_500)
 
 
 def write_compacted(kafka: TieredKafka, topic: str = COMPACTED) -> None:
@@ -78,8 +80,9 @@ def write_compacted(kafka: TieredKafka, topic: str = COMPACTED) -> None:
     wait_for("a cleaned log", lambda: checkpoint.exists() and f"{topic} 0 " in checkpoint.read_text())
 
 
-def _produce(bootstrap: str, topic: str, word: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+def produce(bootstrap: str, topic: str, word: str, count: int) -> None:
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    producer = Producer(settings | {"batch.num.messages": BATCH})
     for number in range(count):
         producer.produce(
             topic,
@@ -92,7 +95,7 @@ def _produce(bootstrap: str, topic: str, word: str, count: int) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-def _transactions(bootstrap: str, topic: str) -> None:
+def transactions(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t1", "linger.ms": 5})
     producer.init_transactions(PATIENCE)
     for number in range(4):
@@ -164,7 +167,7 @@ def read_all(bootstrap: str, topic: str, ends: dict[int, int], isolation: str) -
                 "enable.partition.eof": True,
             }
         )
-        consumer.assign([TopicPartition(topic, number, 0)])
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             message = consumer.poll(1.0)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.services.kafka import KafkaProcess
+from tests.services.kafka import NODE_ID, KafkaProcess
 from tests.services.maven import KAFKA_VERSION, JarsMissing, kafka_jars
 from tests.services.tools import cache_directory, exclusively, missing
 
@@ -15,16 +15,16 @@ _DOWNLOAD_SECONDS = 300
 _STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
-def tiering_jar() -> Path:
+def tiering_jar(version: str = KAFKA_VERSION) -> Path:
     """The jar with LocalTieredStorage, downloaded once."""
-    kafka_jars()
-    home = cache_directory() / f"kafka-{KAFKA_VERSION}" / "tiering"
-    jar = home / f"kafka-storage-{KAFKA_VERSION}-test.jar"
+    kafka_jars(version)
+    home = cache_directory() / f"kafka-{version}" / "tiering"
+    jar = home / f"kafka-storage-{version}-test.jar"
     with exclusively(home):
         if jar.exists():
             return jar
         command = ["mvn", "-q", "-B", "dependency:copy", f"-DoutputDirectory={home}"]
-        command.append(f"-Dartifact=org.apache.kafka:kafka-storage:{KAFKA_VERSION}:jar:test")
+        command.append(f"-Dartifact=org.apache.kafka:kafka-storage:{version}:jar:test")
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
@@ -37,9 +37,9 @@ def tiering_jar() -> Path:
     return jar
 
 
-def require_tiering() -> Path:
+def require_tiering(version: str = KAFKA_VERSION) -> Path:
     try:
-        return tiering_jar()
+        return tiering_jar(version)
     except JarsMissing as reason:
         missing(str(reason))
 
@@ -47,9 +47,18 @@ def require_tiering() -> Path:
 class TieredKafka(KafkaProcess):
     """One node that tiers every segment soon after it is rolled."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._tiering = tiering_jar()
-        self.tier = directory / "tier"
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        tier: Path | None = None,
+        version: str = KAFKA_VERSION,
+        node: int = NODE_ID,
+        controller_port: int | None = None,
+    ) -> None:
+        self._tiering = tiering_jar(version)
+        self.tier = tier or directory / "tier"
         super().__init__(
             directory,
             {
@@ -65,6 +74,9 @@ class TieredKafka(KafkaProcess):
                 "transaction.state.log.num.partitions": "1",
                 **(settings or {}),
             },
+            version=version,
+            node=node,
+            controller_port=controller_port,
         )
 
     @property

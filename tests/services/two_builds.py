@@ -20,6 +20,7 @@ from dray.groups import classic
 from dray.groups.coordinator import Groups
 from dray.groups.coordinator.configs import SESSION_TIMEOUT
 from dray.groups.coordinator.sweep import sweep
+from dray.groups.followed import CopiedOffset, CopiedTopic, CopyState, GroupCopy, encode_copy
 from dray.groups.offsets import CommittedOffset
 from dray.log import Log, wal_keys
 from dray.log.carry import EMBEDDED
@@ -30,7 +31,9 @@ from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put, StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.leases import MigrationLeases
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
+from dray.migration.stragglers import PartitionProgress, StragglerProgress, encode_progress
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import Record, twin, validate
@@ -56,6 +59,13 @@ from dray.wal import object_path
 from tests.services import room_settings
 from tests.simulation.scripted import bucket_is_ours
 
+GROUP_COPY = GroupCopy(
+    CopyState.MOVED,
+    "old",
+    {"orders": CopiedTopic(UUID(int=6), (CopiedOffset(0, 7, "so far"), CopiedOffset(1, 2**40, "")))},
+    taken_in=True,
+)
+STRAGGLERS = StragglerProgress(UUID(int=6), 2**48, 0, (PartitionProgress(0, 1007, 3),))
 MIGRATION = MigrationRecord(
     state=MigrationState.ATTACHED,
     migration_id=UUID(int=5),
@@ -261,6 +271,8 @@ class World:
         await self._say_who_may_do_what()
         await CompactionRequests(self.first.store, self.first.runtime).ask(self.topics["orders"])
         await Migrations(self.first.store, self.first.runtime).begin("orders", MIGRATION)
+        await MigrationLeases(self.first.store, self.first.runtime).hold("orders")
+        await self._let_a_group_come()
         await self.first.topics.delete("gone")
         await self._clean_a_stream()
         await self._leave_an_object_behind()
@@ -283,6 +295,14 @@ class World:
         await self.first.users.put(Upsertion("alice", sha_256, credential))
         await self.first.acls.create([ALICE_READS])
         await self.first.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: 1024.0})
+
+    async def _let_a_group_come(self) -> None:
+        """From another cluster, with a topic whose stragglers were produced again."""
+        domain = keys.domain_of_group("came", DOMAINS)
+        put = Put(keys.followed_group("came"), encode_copy(GROUP_COPY))
+        await self.first.store.write(domain, [put])
+        stragglers = Put(keys.stragglers("orders"), encode_progress(STRAGGLERS))
+        await self.first.store.write(keys.CLUSTER_DOMAIN, [stragglers])
 
     async def _clean_a_stream(self) -> None:
         """As if the topic had been compacted by key once."""

@@ -105,6 +105,10 @@ def what_was_planned_against_keys_is_taken_for_written(patch: pytest.MonkeyPatch
 class _ByTime(LastOffsets):
     """Of two records of a key, the one with the later time stays."""
 
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._pieces: list[pyarrow.Table] = []
+
     def add(self, rows: Any) -> None:
         if len(rows):
             self._last_row = max(self._last_row, rows.column("offset")[-1].as_py())
@@ -306,6 +310,18 @@ def two_days_in_one_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clean_plan, "_day", lambda _: 0)
 
 
+def a_table_hears_nothing_of_rounds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cleaned, "completed_to", lambda *_, **__: None)
+
+
+def a_table_takes_any_file_of_a_round_for_the_last(patch: pytest.MonkeyPatch) -> None:
+    def completed_to(self: Cleaned, keys: str, after: int, end: int, *, emptied: bool) -> int | None:
+        found = self._round_of(keys, after, end)
+        return None if found is None else found.end
+
+    patch.setattr(Cleaned, "completed_to", completed_to)
+
+
 MUTATIONS: Final[dict[str, Noticed]] = {
     "tombstones go at once": Noticed(
         tombstones_go_at_once, "by key", "test_rule_1_no_ordinary_merge_drops_a_tombstone", seed=0
@@ -378,6 +394,16 @@ MUTATIONS: Final[dict[str, Noticed]] = {
     ),
     "damaged keys are believed": Noticed(
         damaged_keys_are_believed, "rounds", "test_changed_keys_are_not_believed"
+    ),
+    "a table hears nothing of rounds": Noticed(
+        a_table_hears_nothing_of_rounds,
+        "rounds",
+        "test_the_table_says_so_with_the_last_file_of_a_round",
+    ),
+    "a table takes any file of a round for the last": Noticed(
+        a_table_takes_any_file_of_a_round_for_the_last,
+        "rounds",
+        "test_the_table_says_so_with_the_last_file_of_a_round",
     ),
     "two days in one file": Noticed(
         two_days_in_one_file, "rounds", "test_a_table_by_day_is_cleaned_over_days"

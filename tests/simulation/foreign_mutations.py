@@ -14,6 +14,7 @@ from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.metadata import keys
 from dray.metadata.contract import Put
+from dray.migration import inventory, kafka_tiered
 
 
 def append_while_the_source_owns_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -62,6 +63,16 @@ def adopt_without_references(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ForeignOwnership, "_own_segment", own)
 
 
+def attach_unfinished_segments(patch: pytest.MonkeyPatch) -> None:
+    """What Kafka says of its copies is not asked."""
+    genuine = kafka_tiered.read_local
+
+    async def whole(source: Any, files: Any, _: Any) -> Any:
+        return await genuine(source, files, None)
+
+    patch.setattr(inventory, "read_local", whole)
+
+
 MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
@@ -75,3 +86,8 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     )
 }
 """By name, each with the seed from which on it is looked for."""
+
+CHOICE_MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
+    attach_unfinished_segments.__name__: (attach_unfinished_segments, 0)
+}
+"""Of what is chosen for an attach: `unfinished_segments.py`."""

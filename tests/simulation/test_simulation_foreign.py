@@ -6,14 +6,16 @@ from collections import Counter
 from random import SystemRandom
 
 import pytest
-from tests.simulation.foreign_mutations import MUTATIONS
+from tests.simulation.foreign_mutations import CHOICE_MUTATIONS, MUTATIONS
 from tests.simulation.log.foreign_world import simulate_foreign
 from tests.simulation.noticing import first_noticed
+from tests.simulation.unfinished_segments import simulate_unfinished
 
 SEEDS = 8
 SECONDS = 5.0
 SEARCH = 60
 SOAK_SEEDS = 600
+CHOICES = 6
 
 
 def test_a_log_that_began_elsewhere_keeps_its_promises() -> None:
@@ -29,6 +31,17 @@ def test_it_is_noticed(name: str) -> None:
     mutation, first = MUTATIONS[name]
     found = first_noticed(mutation, lambda seed: simulate_foreign(seed, SECONDS), first, SEARCH)
     assert found is not None, f"not noticed by the seeds from {first} on"
+
+
+def test_copies_that_were_not_finished_are_left_out() -> None:
+    for seed in range(CHOICES):
+        simulate_unfinished(seed)
+
+
+@pytest.mark.parametrize("name", CHOICE_MUTATIONS)
+def test_a_wrong_choice_is_noticed(name: str) -> None:
+    mutation, first = CHOICE_MUTATIONS[name]
+    assert first_noticed(mutation, simulate_unfinished, first, CHOICES) is not None
 
 
 @pytest.mark.soak

@@ -180,6 +180,7 @@ STARTED: dict[str, int] = {
     "daemon/console_child.py": 1,
     "daemon/fleet.py": 2,
     "daemon/broker.py": 2,
+    "daemon/migrator.py": 2,
     "daemon/supervisor.py": 3,  # one per child: it contains its own rounds
     "client/connection.py": 1,
     "compaction/sources.py": 2,
@@ -190,6 +191,7 @@ STARTED: dict[str, int] = {
     "log/barriers.py": 1,
     "log/parquet_reader.py": 2,
     "metadata/oxia/store.py": 2,
+    "migration/live_migration.py": 2,
     "migration/topic_mirror.py": 3,
     "metadata/oxia/watch.py": 1,
     "server/health.py": 1,

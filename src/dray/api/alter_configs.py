@@ -2,13 +2,15 @@
 
 Deprecated in Kafka in favour of IncrementalAlterConfigs, and still sent by older tools. A config named twice
 for one of them, or without a value, is an INVALID_REQUEST. Only topics and groups can be altered
-(`alterations`).
+(`alterations`). `diskless.enable` is no override: set to true it switches a linked topic, and not named it
+stays what it is (`shared/diskless.py`).
 """
 
 from __future__ import annotations
 
 from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
 from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Denial
+from dray.api.shared.diskless import DISKLESS, check_diskless
 from dray.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -39,11 +41,14 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
                 resource.resource_name, lambda _: whole, validate_only=request.validate_only
             )
             return
-        await context.services.topics.replace_config(
-            resource.resource_name,
-            {config.name: config.value for config in resource.configs},
-            validate_only=request.validate_only,
-        )
+        name, configs = resource.resource_name, {config.name: config.value for config in resource.configs}
+        linked = context.services.linked
+        switches = False
+        if linked is not None and DISKLESS in configs:
+            switches = await check_diskless(context, name, configs.pop(DISKLESS))
+        await context.services.topics.replace_config(name, configs, validate_only=request.validate_only)
+        if linked is not None and switches:
+            await linked.switch(name, validate_only=request.validate_only)
 
     failures = await alter_each(context, request.resources, alter)
     return AlterConfigsResponse(

@@ -1,8 +1,9 @@
 """CreatePartitions (37), versions 0 to 3: give a topic more partitions.
 
 The partitions it has keep their streams. A count that is no increase, or beyond what a topic may have, is
-INVALID_PARTITIONS; assignments are checked for their number and for live brokers, and not used. A topic named
-twice is an INVALID_REQUEST. Validate-only checks and changes nothing.
+INVALID_PARTITIONS, and so is any for a topic that another cluster owns. Assignments are checked for their
+number and for live brokers, and not used. A topic named twice is an INVALID_REQUEST. Validate-only checks and
+changes nothing.
 
 - v3: what is above the client's quota is refused. Before, it is done, and the client waits.
 """
@@ -43,6 +44,12 @@ async def _create(
         None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
     )
     try:
+        linked = context.services.linked
+        if linked is not None and await linked.is_diskless(topic.name) is False:
+            text = (
+                f"Topic '{topic.name}' has the partitions of the cluster that owns it, until it is switched."
+            )
+            return _failed(topic.name, ErrorCode.INVALID_PARTITIONS, text)
         if quota.applies:
             before = await context.services.topics.add_partitions(
                 topic.name, topic.count, assignments, known_brokers=broker_ids(context), validate_only=True

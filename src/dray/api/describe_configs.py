@@ -1,7 +1,8 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker.
 
 - A topic shows every config it could set, with its effective value and where that comes from, and with its
-  synonyms where they are asked for.
+  synonyms where they are asked for. One that is linked to another cluster also shows `diskless.enable`
+  (`shared/diskless.py`).
 - A broker shows every config that a Kafka broker has: its own configuration, what topics get from it by
   default, and Kafka's defaults for the rest. All of that is read-only, because it is set where the broker is
   started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in Kafka); the
@@ -34,6 +35,7 @@ from dray.api.shared.checks import (
     DESCRIBE_TOPIC_CONFIGS,
     Denial,
 )
+from dray.api.shared.diskless import DISKLESS, describe_diskless
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
@@ -43,7 +45,7 @@ from dray.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from dray.security.acls.model import CLUSTER_NAME
-from dray.topics import CONFIGS, TopicError
+from dray.topics import CONFIGS, Topic, TopicError
 from dray.topics.names import check_name
 
 _CHECKS: Final[Mapping[int, Check]] = {
@@ -124,6 +126,25 @@ async def _describe_topic(
         for name, definition in sorted(CONFIGS.items())
         if wanted(name)
     ]
+    if wanted(DISKLESS):
+        await _add_diskless(context, request, result, topic)
+
+
+async def _add_diskless(
+    context: Context, request: DescribeConfigsRequest, result: DescribeConfigsResult, topic: Topic
+) -> None:
+    try:
+        found = await describe_diskless(
+            context,
+            topic,
+            synonyms=request.include_synonyms,
+            documentation=request.include_documentation,
+        )
+    except TopicError as error:
+        result.error_code, result.error_message, result.configs = topic_error(error), str(error), []
+        return
+    if found is not None:
+        result.configs = sorted([*result.configs, found], key=lambda one: one.name)
 
 
 async def _describe_group(

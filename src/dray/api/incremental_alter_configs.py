@@ -4,7 +4,8 @@ All changes to one topic or group are made at once or not at all. A config named
 that is none of the four, or one that lacks its value is an INVALID_REQUEST. The configs of groups are no
 lists: nothing can be appended to them. Only topics and groups can be altered (`alterations`). From a broker
 nothing is ever set here, so deleting does nothing and succeeds: `kafka-reassign-partitions --verify` deletes
-the throttles of all brokers, and would end with an error otherwise.
+the throttles of all brokers, and would end with an error otherwise. `diskless.enable` is no
+override: it switches a linked topic (`shared/diskless.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
 from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Denial
+from dray.api.shared.diskless import DISKLESS, check_diskless
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (
@@ -21,7 +23,7 @@ from dray.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from dray.topics import Alteration, AlterOperation, InvalidTopicRequest
+from dray.topics import Alteration, AlterOperation, InvalidConfig, InvalidTopicRequest
 
 
 @handles(
@@ -46,9 +48,16 @@ async def handle(
                 validate_only=request.validate_only,
             )
             return
-        await context.services.topics.alter_config(
-            resource.resource_name, _alterations(resource), validate_only=request.validate_only
-        )
+        name, alterations = resource.resource_name, _alterations(resource)
+        linked = context.services.linked
+        switches = False
+        if linked is not None:
+            for one in [each for each in alterations if each.name == DISKLESS]:
+                alterations.remove(one)
+                switches = await check_diskless(context, name, _diskless_value(one))
+        await context.services.topics.alter_config(name, alterations, validate_only=request.validate_only)
+        if linked is not None and switches:
+            await linked.switch(name, validate_only=request.validate_only)
 
     failures = await alter_each(
         context, request.resources, alter, lambda resource: _only_clears_a_broker(context, resource)
@@ -74,6 +83,15 @@ def _only_clears_a_broker(context: Context, resource: AlterConfigsResource) -> b
         and resource.resource_name in (own, "")
         and all(config.config_operation == AlterOperation.DELETE for config in resource.configs)
     )
+
+
+def _diskless_value(one: Alteration) -> str | None:
+    """None where it is deleted."""
+    if one.operation is AlterOperation.DELETE:
+        return None
+    if one.operation is not AlterOperation.SET or one.value is None:
+        raise InvalidConfig(f"Can't {one.operation.name} to key {one.name} because its type is not LIST.")
+    return one.value
 
 
 def _altered(overrides: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:

@@ -4,6 +4,10 @@ What was never committed is offset -1 without an error, and so is all of a group
 committed for an earlier topic of the same name counts as never committed. There are no transactions, so every
 offset is stable.
 
+A group that waits for its members at another cluster to leave is COORDINATOR_LOAD_IN_PROGRESS to those who
+name partitions, as consumers do: they would begin at an old place. Tools ask for all there is, and are shown
+what was copied so far.
+
 - v2: no topics means all of them.
 - v8: a request may name many groups, each answered by itself.
 - v9: a member of a KIP-848 group says its epoch, and is refused when it is not the present one.
@@ -14,12 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from dray.api.shared import Context, handles
 from dray.api.shared.checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, Denial
-from dray.groups.coordinator import GroupUnavailable, Ledger
+from dray.groups.coordinator import CopiedOffsets, GroupUnavailable, GroupWaits, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_fetch import (
@@ -39,6 +43,8 @@ _ERROR_FROM: Final = 2
 _MANY_FROM: Final = 8
 _BY_ID: Final = 10
 _NONE: Final = -1
+
+_Offsets: TypeAlias = Ledger | CopiedOffsets
 
 
 @handles(OffsetFetchRequest, 1, 10, checks={DESCRIBE_GROUP: Denial.GROUP, DESCRIBE_TOPIC: Denial.PARTITION})
@@ -100,10 +106,14 @@ async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
         wanted = (
             None if group.topics is None else [await _want(context, topic, by_id) for topic in group.topics]
         )
-        ledger = await context.services.groups.offsets(group.group_id, group.member_id, group.member_epoch)
+        ledger: _Offsets | None = await context.services.groups.offsets(
+            group.group_id, group.member_id, group.member_epoch
+        )
     except GroupUnavailable as refusal:
-        response.error_code = refusal.error
-        return response
+        if not isinstance(refusal, GroupWaits) or group.topics is not None:
+            response.error_code = refusal.error
+            return response
+        wanted, ledger = None, CopiedOffsets(refusal.copy)
     except TopicsUnavailable:
         response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return response
@@ -120,7 +130,7 @@ async def _want(context: Context, topic: OffsetFetchRequestTopics, by_id: bool) 
     return _Wanted(topic.topic_id, None if found is None else found.name, topic.partition_indexes)
 
 
-def _all(context: Context, ledger: Ledger, by_id: bool) -> list[_Wanted]:
+def _all(context: Context, ledger: _Offsets, by_id: bool) -> list[_Wanted]:
     """Every offset of the group; a topic that is gone has no id to be named by."""
     found = []
     for name, partitions in ledger.topics().items():
@@ -134,7 +144,7 @@ def _all(context: Context, ledger: Ledger, by_id: bool) -> list[_Wanted]:
     return found
 
 
-def _find(context: Context, ledger: Ledger, name: str, index: int) -> CommittedOffset | None:
+def _find(context: Context, ledger: _Offsets, name: str, index: int) -> CommittedOffset | None:
     offset, topic = ledger.find(name, index), context.services.topics.cached(name)
     if offset is None or (topic is not None and not offset.is_of(topic.topic_id)):
         return None
@@ -142,7 +152,7 @@ def _find(context: Context, ledger: Ledger, name: str, index: int) -> CommittedO
 
 
 def _answer(
-    context: Context, ledger: Ledger | None, wanted: _Wanted, by_id: bool
+    context: Context, ledger: _Offsets | None, wanted: _Wanted, by_id: bool
 ) -> OffsetFetchResponseTopics:
     if wanted.name is None:
         unknown = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partitions]

@@ -49,6 +49,12 @@ COMMANDS: Final = {
         RUN,
         "Compact the log into Parquet files, and commit those to the topics' Iceberg tables, on Spark.",
     ),
+    "migrator": CommandEntry(
+        "migrator",
+        "migrator",
+        RUN,
+        "Move topics here that Kafka clusters still own: mirror them, and switch them when it is asked for.",
+    ),
     "console": CommandEntry(
         "console", "console", RUN, "Show a cluster in the browser: Dray's, or any Kafka's with --bootstrap."
     ),
@@ -75,7 +81,7 @@ COMMANDS: Final = {
         "migrate",
         "app",
         MANAGE,
-        "Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.",
+        "Bring topics of Kafka here: from a running cluster, or from what one left in tiered storage.",
     ),
     "query": CommandEntry(
         "query", "query", MANAGE, "Ask the topics' tables with SQL: a topic's name is a table's name."

@@ -11,6 +11,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskProgressColumn,
@@ -29,8 +30,9 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 class AttachBar:
     """Progress on standard error, where that is a terminal."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, of_bytes: bool = False) -> None:
         self._what = what
+        self._of_bytes = of_bytes
         self._console = Console(file=sys.stderr)
         self._bar: Progress | None = None
         self._task: Any = None
@@ -43,11 +45,17 @@ class AttachBar:
     ) -> None:
         self.pause()
 
+    def begin(self, what: str) -> None:
+        """The next step, in the words that its bar has."""
+        self.pause()
+        self._what = what
+
     def expect(self, total: int) -> None:
         self.pause()
         if self._console.is_terminal:
             self._bar = Progress(
-                TextColumn(self._what), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(),
+                TextColumn(self._what), BarColumn(), TaskProgressColumn(),
+                DownloadColumn(binary_units=True) if self._of_bytes else MofNCompleteColumn(),
                 TimeElapsedColumn(), console=self._console, transient=True,
             )  # fmt: skip
             self._bar.start()
@@ -152,7 +160,7 @@ def print_status(found: Sequence[MigrationStatus]) -> None:
                 each.record.store or "our own",
                 each.record.partitions,
                 each.segments,
-                each.borrowed,
+                f"{each.borrowed} ({size_text(each.borrowed_bytes)})" if each.borrowed else 0,
                 each.record.source,
             )
             for each in found
@@ -164,6 +172,11 @@ def print_status(found: Sequence[MigrationStatus]) -> None:
                 f"{each.topic}: {each.borrowed} segments are borrowed: do not delete that topic at its "
                 f"source, nor its objects (drayd migrate copy {each.topic})"
             )
+
+
+def borrowed_text(status: MigrationStatus) -> str:
+    size = size_text(status.borrowed_bytes)
+    return f"topic {status.topic}: {status.borrowed} segments, {size}, borrowed from {status.record.source}"
 
 
 def status_as_plain(status: MigrationStatus) -> dict[str, Any]:
@@ -179,6 +192,7 @@ def status_as_plain(status: MigrationStatus) -> dict[str, Any]:
         "partitions": [{"start": start, "boundary": end} for start, end in record.bounds],
         "segments": status.segments,
         "borrowed": status.borrowed,
+        "borrowed_bytes": status.borrowed_bytes,
     }
 
 

@@ -233,6 +233,16 @@ class KafkaConnection:
             raise ClientError(f"{self._name} serves no version of {name} that is known here")
         return self._versions[api_key]
 
+    @property
+    def is_broken(self) -> bool:
+        """Nothing can be sent any more: the broker has ended it, or this side has."""
+        return self._failure is not None
+
+    def abort(self) -> None:
+        """Ends it at once, whatever is unsent: `close` would wait for a broker that no longer reads."""
+        self._fail(ClientError(f"the connection to {self._name} was given up"))
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         self._fail(ClientError(f"the connection to {self._name} was closed"))
         self._reading.cancel()

@@ -7,7 +7,8 @@ Kafka does. A tombstone goes only where the unit says so (`log/cleaned.py` has t
 stays, so that every file has one.
 
 This takes two passes over the unit: the first one reads keys and offsets only, and finds the last offset of
-every key. What it keeps in memory are the distinct keys.
+every key. What it keeps in memory are the distinct keys. Every row passes both, so both are compiled: the
+first hashes keys, and the second makes rows only of what stays.
 """
 
 from __future__ import annotations
@@ -16,57 +17,38 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.log.jobs import Cleaning
+from dray.records import Kept, KeyOffsets
+from dray.records.arrow import KEY_COLUMNS, keys_from_arrow
 
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS: Final = ("offset", "key")
-_FOLD_ROWS: Final = 1 << 20
+COLUMNS: Final = KEY_COLUMNS
 
 
 class LastOffsets:
-    """The last offset of every key, of rows that come piece by piece."""
+    """The last offset of every key, of rows that come piece by piece. `secret`: 16 bytes that no producer
+    knows."""
 
-    def __init__(self) -> None:
-        self._pieces: list[pyarrow.Table] = []
-        self._rows = 0
-        self._folded = 0  # rows of the first piece, which have distinct keys
+    def __init__(self, secret: bytes) -> None:
+        self._keys = KeyOffsets(secret)
         self._last_row = -1
 
     def add(self, rows: pyarrow.RecordBatch) -> None:
         """Rows that follow those before."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not len(rows):
             return
         self._last_row = max(self._last_row, rows.column("offset")[-1].as_py())
-        table = pa.table({"key": rows.column("key"), "offset": rows.column("offset")})
-        self._pieces.append(table.filter(pc.is_valid(table.column("key"))))
-        self._rows += len(rows)
-        if self._rows - self._folded > max(_FOLD_ROWS, self._folded):
-            self._fold()
+        keys, first, offsets = keys_from_arrow(rows)
+        self._keys.add(keys, offsets, first, len(rows))
 
     def survivors(self) -> Survivors:
         import pyarrow as pa
 
-        self._fold()
-        offsets = (
-            self._pieces[0].column("offset").combine_chunks() if self._pieces else pa.array([], pa.int64())
+        offsets = pa.Array.from_buffers(
+            pa.int64(), len(self._keys), [None, pa.py_buffer(self._keys.offsets())]
         )
-        self._pieces = []
         return Survivors(offsets.sort(), self._last_row)
-
-    def _fold(self) -> None:
-        import pyarrow as pa
-
-        if not self._pieces:
-            return
-        # On one thread: this costs a third less, and a unit has one core of its own anyhow.
-        rows = pa.concat_tables(self._pieces)
-        folded = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
-        self._pieces = [folded.rename_columns({"offset_max": "offset"}).select(["key", "offset"])]
-        self._rows = self._folded = len(folded)
 
 
 class Survivors:
@@ -78,6 +60,15 @@ class Survivors:
             memoryview(offsets.buffers()[1]).cast("q") if len(offsets) else memoryview(b"").cast("q")
         )
         self._last_row = last_row
+
+    def kept(self, cleaning: Cleaning) -> Kept:
+        """The same rule, for those who decode records: what goes need not become rows first."""
+        return Kept(
+            offsets=self._offsets,
+            tombstones_below=cleaning.tombstones_below,
+            keyless=not cleaning.drops_keyless,
+            last=self._last_row,
+        )
 
     def filtered(self, rows: pyarrow.RecordBatch, cleaning: Cleaning) -> pyarrow.RecordBatch:
         """What is left of some rows of the unit."""

@@ -55,7 +55,8 @@ async def _write_file(
 ) -> WrittenFile | UnitFailed:
     parquet_id = runtime.uuid()
     path = file_path(unit.prefix, unit.job, parquet_id)
-    source = UnitRows(unit, objects, runtime, foreign)
+    # The attempt's id is a secret as long as it lasts: no producer can choose keys by it.
+    source = UnitRows(unit, objects, runtime, foreign, parquet_id.bytes)
     async with aclosing(source.rows()) as rows:
         statistics = await _write(rows, path, objects, runtime)
     if not statistics.record_count:
@@ -80,9 +81,15 @@ class UnitRows:
     """What goes into the file: every record of the unit, or what compaction by key leaves of them."""
 
     def __init__(
-        self, unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+        self,
+        unit: Unit,
+        objects: ObjectStore,
+        runtime: Runtime,
+        foreign: ForeignSegments | None,
+        secret: bytes,
     ) -> None:
         self._unit = unit
+        self._secret = secret
         self._foreign = foreign
         self._objects = objects
         self._runtime = runtime
@@ -104,12 +111,22 @@ class UnitRows:
 
     async def _survivors(self, cleaning: Cleaning) -> AsyncGenerator[pyarrow.RecordBatch, None]:
         """What no later row of the unit itself supersedes."""
-        survivors = await _survivors(self._unit, self._objects, self._runtime, self._foreign)
+        survivors = await self._last_of_keys()
+        kept = survivors.kept(cleaning)
         async with aclosing(
-            rows_of(self._unit, self._objects, self._runtime, None, self._foreign)
+            rows_of(self._unit, self._objects, self._runtime, None, self._foreign, kept)
         ) as batches:
             async for batch in batches:
                 yield await self._runtime.in_thread(survivors.filtered, batch, cleaning)
+
+    async def _last_of_keys(self) -> Survivors:
+        last = LastOffsets(self._secret)
+        async with aclosing(
+            rows_of(self._unit, self._objects, self._runtime, COLUMNS, self._foreign)
+        ) as batches:
+            async for batch in batches:
+                await self._runtime.in_thread(last.add, batch)
+        return await self._runtime.in_thread(last.survivors)
 
     async def _not_superseded(
         self, cleaning: Cleaning, path: str
@@ -157,16 +174,6 @@ async def _write_keys(
     parts, count = await runtime.in_thread(collection.encode)
     await objects.put(path, parts)
     return WrittenKeys(unit.stream, unit.job, path, collection.end, count)
-
-
-async def _survivors(
-    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
-) -> Survivors:
-    last = LastOffsets()
-    async with aclosing(rows_of(unit, objects, runtime, COLUMNS, foreign)) as batches:
-        async for batch in batches:
-            await runtime.in_thread(last.add, batch)
-    return await runtime.in_thread(last.survivors)
 
 
 async def _write(

@@ -203,15 +203,26 @@ class Saga:
 
     # --- looking
 
-    async def files_below(self, underway: RunningJob, end: int) -> frozenset[str]:
-        """The files that hold the stream's records below an offset once the job's own is swapped in. While
-        the job is there nothing else changes them."""
+    async def clean_range(self, underway: RunningJob) -> tuple[int, frozenset[str]] | None:
+        """Up to where no key has two records once the job's own file is swapped in, and the files that hold
+        the records below. None: the job does not end with a clean point. While it is there nothing else
+        changes these files."""
+        compaction = underway.compaction
+        if compaction.cleaned_to is None and compaction.cleaned_with is None:
+            return None
         await self._store.barrier(underway.stream)
         view = await self._store.view(underway.stream)
-        live = [] if view is None else [entry.value for entry in view.split()[0]]
-        replaced = {each.path for each in underway.compaction.inputs}
+        if view is None:
+            return None
+        end = compaction.cleaned_to
+        if end is None:
+            end = _end_of_round(view.cleaned, compaction)
+        if end is None:
+            return None
+        replaced = {each.path for each in compaction.inputs}
+        live = [entry.value for entry in view.split()[0]]
         left = {entry.path for entry in live if entry.is_parquet and entry.start < end}
-        return frozenset(left - replaced | {underway.written.path})
+        return end, frozenset(left - replaced | {underway.written.path})
 
     async def is_closed(self, stream: int) -> bool:
         found = await self._store.high_watermark(stream)
@@ -240,6 +251,15 @@ class Saga:
             found = await self._store.job(stream)
             moved = found if is_moved(found.value, step.following) else None
         return None if moved is None else RunningJob(stream, moved)
+
+
+def _end_of_round(cleaned: Cleaned, compaction: Compaction) -> int | None:
+    """The clean point of a round whose last file this job has written; None if there is more of it to come.
+    The files before were written against the same keys, as the round says: only then is the point true."""
+    keys, cleaning = compaction.cleaned_with, compaction.cleaning
+    if keys is None or cleaning is None or cleaning.after is None:
+        return None
+    return cleaned.completed_to(keys, cleaning.after, compaction.end, emptied=compaction.is_emptied)
 
 
 def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.foreign_source import FetchedForeign, ForeignPiece, fetch_piece
@@ -33,9 +33,18 @@ from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
-from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
+from dray.parquet.reader import Footer, ParquetCorrupt
 from dray.parquet.statistics import RowGroup
-from dray.records import LEADER_EPOCH, RecordError, RecordFault, decode, patch_all, unfolds_to
+from dray.records import (
+    Kept,
+    RecordError,
+    RecordFault,
+    decode,
+    decode_keys,
+    decode_stored,
+    records_said,
+    unfolds_to,
+)
 from dray.records.header import CODEC_BITS
 from dray.runtime import Runtime
 
@@ -88,11 +97,12 @@ async def rows_of(
     runtime: Runtime,
     columns: Sequence[str] | None = None,
     foreign: ForeignSegments | None = None,
+    kept: Kept | None = None,
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
     """Every record of the unit, in order. Raises `ObjectCorrupt`, `ForeignSegmentFault`, and the errors of
-    the object store. `columns`: no others of a file are decoded, where a look needs only these. Offsets are
-    among them."""
-    source = _Source(unit, objects, runtime, columns, foreign)
+    the object store. `columns`: no others are decoded, where a look needs only these. Offsets are among them.
+    `kept`: no others need to come; those of files do, all the same."""
+    source = _Source(unit, objects, runtime, columns, foreign, kept)
     expected = source.first_offset
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
         async for piece in pieces:
@@ -124,9 +134,17 @@ class StoredBatch(NamedTuple):
 class FetchedBatches:
     """Batches that adjoin in the log, to be turned into rows."""
 
-    def __init__(self, batches: list[StoredBatch], partition: int) -> None:
+    def __init__(
+        self,
+        batches: list[StoredBatch],
+        partition: int,
+        columns: Sequence[str] | None = None,
+        kept: Kept | None = None,
+    ) -> None:
         self._batches = batches
         self._partition = partition
+        self._columns = columns
+        self._kept = kept
 
     def cut(self) -> list[FetchedBatches]:
         """Into parts that say they unfold to no more than is held at once, or are one batch."""
@@ -140,44 +158,64 @@ class FetchedBatches:
                 size = 0
             parts[-1].append(batch)
             size += weight
-        return [FetchedBatches(part, self._partition) for part in parts]
+        return [self._part(part) for part in parts]
 
     def halves(self) -> list[FetchedBatches]:
         middle = len(self._batches) // 2
-        return [
-            FetchedBatches(half, self._partition) for half in (self._batches[:middle], self._batches[middle:])
-        ]
+        return [self._part(half) for half in (self._batches[:middle], self._batches[middle:])]
 
-    def following(self, expected: int, count: int) -> int:
-        """The offset after these, so many rows."""
-        return expected + count
+    def _part(self, batches: list[StoredBatch]) -> FetchedBatches:
+        return FetchedBatches(batches, self._partition, self._columns, self._kept)
+
+    def following(self, expected: int, _: int) -> int:
+        """The offset after these, however many of their rows are here."""
+        return expected + sum([records_said(one.data) for one in self._batches])
 
     def compressed_bytes(self) -> int:
         return sum([one.reference.length for one in self._batches if _is_compressed(one.reference)])
+
+    def unfolded_bytes(self, rows: Rows) -> int:
+        """What it took in memory, whatever was made of it."""
+        if self._kept is None and self._columns is None:
+            return int(rows.nbytes)
+        return sum([unfolds_to(one.data) + ROW_BYTES * one.reference.record_count for one in self._batches])
 
     def decode(self, expected: int) -> Rows:
         """The rows, from the offset on that is expected next. It belongs in a thread."""
         import pyarrow as pa
 
-        from dray.records.arrow import to_arrow
-
         path = self._batches[0].path
-        joined = bytearray().join([batch.data for batch in self._batches])
-        places = accumulate([len(batch.data) for batch in self._batches], initial=0)
-        offsets = [batch.base_offset for batch in self._batches]
-        patch_all(joined, zip(places, offsets, strict=False), LEADER_EPOCH)
         limit = UNFOLDED_BYTES if len(self._batches) > 1 else ONE_BATCH_MOST
         try:
-            rows = to_arrow(decode(joined, max_decompressed_bytes=limit), self._partition)
+            rows = self._rows(limit)
         except (RecordError, pa.ArrowInvalid) as error:
             if len(self._batches) > 1 and getattr(error, "fault", None) is RecordFault.TOO_LARGE:
                 raise UnfoldsTooFar from None
             self._name_damaged()
             raise ObjectCorrupt(f"{path}: {error}") from error
-        if not is_dense(rows, expected):
+        if not self._are_dense(expected):
             self._name_damaged()
             raise ObjectCorrupt(f"{path}: its index entry skips an offset from {expected} on")
         return rows
+
+    def _rows(self, limit: int) -> Rows:
+        from dray.records.arrow import KEY_COLUMNS, keys_to_arrow, to_arrow
+
+        batches = [batch.data for batch in self._batches]
+        offsets = [batch.base_offset for batch in self._batches]
+        if self._columns == KEY_COLUMNS:
+            return keys_to_arrow(*decode_keys(batches, offsets, max_decompressed_bytes=limit))
+        columns = decode_stored(batches, offsets, max_decompressed_bytes=limit, kept=self._kept)
+        return to_arrow(columns, self._partition)
+
+    def _are_dense(self, expected: int) -> bool:
+        """One record per offset, in order, from `expected` on: the records of each batch were seen to follow
+        each other, as many as its header says."""
+        for batch in self._batches:
+            if batch.base_offset != expected:
+                return False
+            expected += records_said(batch.data)
+        return True
 
     def _name_damaged(self) -> None:
         """Raises for the first batch that cannot be read alone, or is not the one that the index lists."""
@@ -252,9 +290,12 @@ class _Source:
         runtime: Runtime,
         columns: Sequence[str] | None,
         foreign: ForeignSegments | None,
+        kept: Kept | None,
     ) -> None:
         self._foreign = foreign or ForeignSegments(objects, runtime)
-        self._columns = None if columns is None else list(columns)
+        self._columns = columns
+        self._kept = kept
+        self._start = unit.start
         self._partition = unit.partition
         self._objects = objects
         self._runtime = runtime
@@ -315,17 +356,22 @@ class _Source:
             footer, data = await asyncio.gather(
                 self._footer(piece.entry), self._range(piece.entry, piece.group.position, piece.group.length)
             )
-            return FetchedGroup(piece, footer, data, self._columns)
+            columns = None if self._columns is None else list(self._columns)
+            return FetchedGroup(piece, footer, data, columns)
         found = await asyncio.gather(
             *[self._range(run.entry, run.position, run.length) for run in piece.runs]
         )
-        return FetchedBatches(_stored(piece.runs, found), self._partition)
+        batches = _stored(piece.runs, found)
+        # Where the unit begins inside of a batch, all of its rows are needed to tell how much is cut off.
+        kept = self._kept if batches[0].base_offset >= self._start else None
+        return FetchedBatches(batches, self._partition, self._columns, kept)
 
     def learn(self, part: Fetched, rows: Rows) -> None:
         """How far compressed batches unfold: the next pieces are cut accordingly."""
         compressed = part.compressed_bytes()
+        unfolded = part.unfolded_bytes(rows) if isinstance(part, FetchedBatches) else rows.nbytes
         if compressed:
-            self._factor = min(_GREATEST_FACTOR, max(1, -(-rows.nbytes // compressed)))
+            self._factor = min(_GREATEST_FACTOR, max(1, -(-unfolded // compressed)))
 
     async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
         return await read_range(self._objects, entry, position, length)

@@ -111,10 +111,8 @@ class TableCommits:
         """The new file instead of those that it was merged from."""
         compaction = job.compaction
         removed = tuple(each.path for each in compaction.inputs if each.path)
-        clean = None
-        if compaction.cleaned_to is not None:
-            files = await self._saga.files_below(job, compaction.cleaned_to)
-            clean = CleanRange(compaction.partition, compaction.cleaned_to, files)
+        found = await self._saga.clean_range(job)
+        clean = None if found is None else CleanRange(compaction.partition, *found)
         return TableChange(job.identity, (TableFile(compaction.partition, job.written),), removed, clean)
 
     @staticmethod

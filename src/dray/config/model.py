@@ -38,6 +38,7 @@ from dray.config.metrics import MetricsSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
 from dray.config.security import OAuthSection, SecuritySection
+from dray.config.upstream import UpstreamSection
 
 INT32_MAX = 2**31 - 1
 TAIL_CACHE_SHARE = 8
@@ -452,6 +453,7 @@ class Settings(Section):
     metadata: MetadataSection = MetadataSection()
     objects: ObjectSection = ObjectSection()
     foreign: ForeignSection = ForeignSection()
+    upstream: UpstreamSection = UpstreamSection()
     log: LogSection = LogSection()
     limits: LimitSection = LimitSection()
     topics: TopicSection = TopicSection()

@@ -179,7 +179,7 @@ def make_pages(
 
     routes: list[BaseRoute] = [
         *console.pages.page("/", "cluster.html", cluster),
-        *topic_pages.routes(console),
+        *topic_pages.routes(console, history),
         *record_pages.routes(console),
         *range_pages.routes(console),
         *group_pages.routes(console),

@@ -45,6 +45,7 @@ class Templates:
         self._environment.filters.update(
             number=text.number,
             size=text.size,
+            price=text.price,
             duration=text.duration,
             moment=text.moment,
             plural=text.plural,

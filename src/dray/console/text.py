@@ -27,6 +27,15 @@ def size(value: int | None) -> str:
     return f"{shown:.3g}{THIN}{_UNITS[unit]}"
 
 
+def price(dollars: float | None) -> str:
+    """About so many dollars. What is less than a cent is said to be."""
+    if dollars is None:
+        return "–"
+    if dollars < 0.01:
+        return "$0" if dollars <= 0 else "under $0.01"
+    return f"${dollars:,.2f}".replace(",", THIN)
+
+
 def duration(milliseconds: int | None) -> str:
     """About so long, in its two largest units."""
     if milliseconds is None:

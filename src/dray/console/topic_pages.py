@@ -9,22 +9,24 @@ from starlette.routing import Route
 
 from dray.console.forms import BadInput, moment_ms, named, whole
 from dray.console.rendering import Content
+from dray.inspection.costs import Prices, received_by_topic
 from dray.inspection.groups import readers_of
 from dray.inspection.matching import PLACES, WAYS, matcher
 from dray.inspection.offset_map import offset_map
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
 from dray.inspection.records import DEFAULT_RECORDS, MOST_RECORDS, RecordsView, newest, onwards, positions_in
-from dray.inspection.topics import InspectedTopic, topic_view, topics_page
+from dray.inspection.topics import InspectedTopic, TopicFlow, topic_view, topics_page
 
 if TYPE_CHECKING:
     from dray.console.app import Console
+    from dray.inspection.scrape import ScrapeHistory
 
 INT64_MAX: Final = 2**63 - 1
 STARTS: Final = ("newest", "oldest", "offset", "time")
 
 
-def routes(console: Console) -> list[Route]:
-    pages = _TopicPages(console)
+def routes(console: Console, history: ScrapeHistory | None = None) -> list[Route]:
+    pages = _TopicPages(console, history)
     page = console.pages.page
     found = [
         *page("/topics", "topics.html", pages.listing),
@@ -38,14 +40,19 @@ def routes(console: Console) -> list[Route]:
 
 
 class _TopicPages:
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, history: ScrapeHistory | None) -> None:
         self._console = console
         self._brokers = console.brokers
+        self._history = history
 
     async def listing(self, request: Request) -> Content:
         query = request.query_params
         page = whole(query.get("page"), "page", 1, 1, 10**6)
-        return Content(await topics_page(self._brokers, query.get("filter", "")[:249], page))
+        flow = None
+        if self._history is not None:
+            flow = TopicFlow(received_by_topic(self._history) or {}, Prices().of_a_day)
+        wanted = query.get("filter", "")[:249]
+        return Content(await topics_page(self._brokers, wanted, page, flow=flow))
 
     async def records(self, request: Request) -> Content:
         topic = await self._topic(request)

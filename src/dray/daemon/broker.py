@@ -20,6 +20,7 @@ from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
 from dray.daemon.key_sets import KeySetUnusable
 from dray.daemon.log_format import log_format
+from dray.daemon.migrator_child import migrator_child
 from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import (
@@ -32,7 +33,8 @@ from dray.daemon.process import (
 )
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
-from dray.daemon.supervisor import Supervisor
+from dray.daemon.supervisor import Child, Supervisor
+from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.metadata.contract import MetadataError
 from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
@@ -52,7 +54,8 @@ def serve(
     compacts: bool = False,
     config: Path | None = None,
 ) -> None:
-    """`compacts`: run a compactor beside the broker, with the same `config` file."""
+    """`compacts`: run a compactor beside the broker, and a migrator where there is something to move, with
+    the same `config` file."""
     check_settings(settings)
     tune_memory()
     raise_file_limit()
@@ -87,6 +90,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
+    upstream = UpstreamClusters(settings, runtime)
     stores = await open_stores(settings, runtime)
     try:
         node = Node(
@@ -96,6 +100,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             stores.objects,
             machine=local_machine(),
             foreign=stores.foreign,
+            upstream=upstream,
         )
     except (CertificateUnusable, KeySetUnusable, TokensUnusable) as error:
         await stores.close()
@@ -112,9 +117,9 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             console = start_console(settings, config, [kafka], runtime) if compacts else None
             if banner:
                 _print_banner(node, settings, console is not None)
-            child = await runtime.in_thread(compactor_child, settings, config) if compacts else None
-            if child is not None:
-                beside = Supervisor([child], runtime)
+            children = await runtime.in_thread(_children, settings, config) if compacts else []
+            if children:
+                beside = Supervisor(children, runtime)
                 await _unless_stopped(beside.start(), signals)
             await signals.wait()
     except BaseException:
@@ -138,6 +143,11 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     finally:
         watch.stop()
         runtime.close()
+
+
+def _children(settings: Settings, config: Path | None) -> list[Child]:
+    found = [compactor_child(settings, config), migrator_child(settings, config)]
+    return [child for child in found if child is not None]
 
 
 async def _start_unless_stopped(node: Node, settings: Settings, signals: StopSignals) -> bool:

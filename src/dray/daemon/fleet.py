@@ -23,6 +23,7 @@ from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.log_format import log_format
+from dray.daemon.migrator_child import migrator_child
 from dray.daemon.node import LEAST_STOP_SECONDS
 from dray.daemon.process import FileLock, StopSignals
 from dray.daemon.supervisor import Child, Supervisor
@@ -125,8 +126,8 @@ async def _run(settings: Settings, children: Sequence[Child], config: Path | Non
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime)
     signals = StopSignals(asyncio.get_running_loop())
-    compactor = compactor_child(settings, config)
-    supervisor = Supervisor([*children, *([] if compactor is None else [compactor])], runtime)
+    beside = [compactor_child(settings, config), migrator_child(settings, config)]
+    supervisor = Supervisor([*children, *[child for child in beside if child is not None]], runtime)
     console: ConsoleBeside | None = None
     stopping = asyncio.ensure_future(signals.wait())
     starting = asyncio.ensure_future(supervisor.start())

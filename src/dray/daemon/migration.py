@@ -22,6 +22,7 @@ from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.foreign_segments import ForeignSegments
 from dray.log.foreign_stores import ForeignAddress
 from dray.log.lifecycle import Lifecycle
+from dray.log.mirroring import StreamMirror
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -34,7 +35,7 @@ from dray.migration.inventory import Counted, Progress, Question, SourceLayout, 
 from dray.migration.offsets import read_offsets_file
 from dray.migration.plan import AttachPlan, make_plan
 from dray.migration.reading import SourceReader
-from dray.migration.record import MigrationRecord, MigrationState
+from dray.migration.record import ENDED, MigrationRecord
 from dray.migration.remote_metadata import read_remote_metadata
 from dray.migration.status import MigrationStatus, status_of
 from dray.objects import ObjectError
@@ -63,7 +64,7 @@ class SourceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _SourcePlace:
+class SourcePlace:
     name: str  # in the config; empty where it is not there
     address: ForeignAddress
     file: str = ""
@@ -73,11 +74,11 @@ def look(settings: Settings, request: SourceRequest, progress: Progress | None =
     """The plan of an attach. Only the source is read."""
 
     async def work(runtime: Runtime) -> AttachPlan:
-        place = _find(settings, request)
-        async with _open_source(place, runtime) as source:
-            return await _plan(source, place, request, runtime, progress)
+        place = find_place(settings, request)
+        async with open_source(place, runtime) as source:
+            return await plan_of(source, place, request, runtime, progress)
 
-    return _run(work)
+    return run(work)
 
 
 def attach(
@@ -87,32 +88,32 @@ def attach(
     approve: Callable[[AttachPlan], bool],
     progress: Progress | None = None,
 ) -> MigrationRecord | None:
-    """None where the plan was not approved."""
+    """None where the plan was not approved, or has partitions that are refused: `approve` sees it first."""
 
     async def work(runtime: Runtime) -> MigrationRecord | None:
-        place = _find(settings, request)
+        place = find_place(settings, request)
         if request.layout.is_borrowed and not place.name:
             raise MigrationRefused(
                 f"brokers read it where it lies, and do not know {place.address.url}: add it to "
                 "foreign.stores in the config of every broker and compactor, such as "
                 f"{{old: {place.address.url!r}}}, and restart them"
             )
-        async with _opened(settings, runtime) as rooms, _open_source(place, runtime) as source:
+        async with opened(settings, runtime) as rooms, open_source(place, runtime) as source:
             finished = await rooms.attacher.finish(request.topic)
             if finished is not None:
                 return finished
-            plan = await _plan(source, place, request, runtime, progress)
-            if plan.refused or not approve(plan):
+            plan = await plan_of(source, place, request, runtime, progress)
+            if not approve(plan) or plan.refused:
                 return None
-            order = AttachOrder(plan, place.address.url, place.name, config)
+            order = AttachOrder(plan, place.address.url, place.name, config, KeyRing(place.address.keys))
             return await rooms.attacher.attach(source, order, progress)
 
-    return _run(work)
+    return run(work)
 
 
 def status(settings: Settings, topic: str | None = None) -> list[MigrationStatus]:
     async def work(runtime: Runtime) -> list[MigrationStatus]:
-        async with _opened(settings, runtime) as rooms:
+        async with opened(settings, runtime) as rooms:
             records = await rooms.attacher.migrations.read_all()
             if topic is not None:
                 records = {topic: records[topic]} if topic in records else {}
@@ -123,89 +124,107 @@ def status(settings: Settings, topic: str | None = None) -> list[MigrationStatus
                 found.append(await status_of(rooms.streams, name, record, exists=same))
             return found
 
-    return _run(work)
+    return run(work)
 
 
 def cluster_id(settings: Settings) -> str:
     """Of the cluster whose stores the config names."""
 
     async def work(runtime: Runtime) -> str:
-        async with _opened(settings, runtime) as rooms:
+        async with opened(settings, runtime) as rooms:
             return rooms.cluster.cluster_id
 
-    return _run(work)
+    return run(work)
 
 
 def abort(settings: Settings, topic: str) -> MigrationRecord | None:
     async def work(runtime: Runtime) -> MigrationRecord | None:
-        async with _opened(settings, runtime) as rooms:
+        async with opened(settings, runtime) as rooms:
             return await rooms.attacher.abort(topic)
 
-    return _run(work)
+    return run(work)
 
 
-def take_over(settings: Settings, topic: str, *, copy: bool, progress: Progress | None = None) -> int:
-    """Copy the borrowed segments of a topic into our own store, or adopt them where they lie; how many."""
+def take_over(
+    settings: Settings,
+    topic: str,
+    approve: Callable[[MigrationStatus], bool],
+    *,
+    copy: bool,
+    progress: Progress | None = None,
+) -> int | None:
+    """Copy the borrowed segments of a topic into our own store, or adopt them where they lie; how many. None
+    where it was not approved. Progress is of bytes where they are copied, else of segments."""
 
-    async def work(runtime: Runtime) -> int:
+    async def work(runtime: Runtime) -> int | None:
         counted = progress or Counted()
-        async with _opened(settings, runtime) as rooms:
+        async with opened(settings, runtime) as rooms:
             record = await rooms.attacher.migrations.read(topic)
-            if record is None or record.state is not MigrationState.ATTACHED:
-                raise MigrationRefused(f"topic {topic} was not attached: drayd migrate status")
-            counted.expect(len(record.streams))
-            taken = 0
-            for stream in record.streams:
-                taken += await (rooms.ownership.copy(stream) if copy else rooms.ownership.adopt(stream))
-                counted.advance()
-            return taken
+            if record is None or record.state not in ENDED:
+                raise MigrationRefused(
+                    f"topic {topic} is not attached, or not Dray's yet: drayd migrate status"
+                )
+            exists = await rooms.topics.refresh(topic)
+            if exists is None or exists.topic_id != record.topic_id:
+                raise MigrationRefused(f"topic {topic} was deleted since: nothing of it is read any more")
+            found = await status_of(rooms.streams, topic, record, exists=True)
+            if not found.borrowed:
+                return 0
+            if not approve(found):
+                return None
+            counted.expect(found.borrowed_bytes if copy else found.borrowed)
+            act = rooms.ownership.copy if copy else rooms.ownership.adopt
+            return sum([await act(stream, counted.advance) for stream in record.streams])
 
-    return _run(work)
+    return run(work)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rooms:
+class Rooms:
     stores: Stores
     cluster: ClusterInfo
     streams: StreamStore
     topics: Topics
     ownership: ForeignOwnership
     attacher: Attacher
+    mirror: StreamMirror
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[_Rooms]:
+async def opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Rooms]:
     stores = await open_stores(settings, runtime)
     try:
         cluster = await read_cluster(stores)
         await owned_bucket(stores, cluster)
-        knobs = log_settings(settings)
-        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
-        stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
-        lifecycle = Lifecycle(streams, stream_ids, runtime)
-        topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
-        await topics.read_all()
-        ownership = ForeignOwnership(
-            streams,
-            ForeignSegments(stores.objects, runtime, stores.foreign),
-            stores.objects,
-            runtime,
-            Retention(streams, runtime, knobs),
-        )
-        attacher = Attacher(
-            metadata=stores.metadata,
-            domains=cluster.domains,
-            streams=streams,
-            lifecycle=lifecycle,
-            producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
-            topics=topics,
-            objects=stores.objects,
-            ownership=ownership,
-            runtime=runtime,
-        )
-        yield _Rooms(stores, cluster, streams, topics, ownership, attacher)
+        rooms = rooms_on(stores, cluster, settings, runtime)
+        await rooms.topics.read_all()
+        yield rooms
     finally:
         await stores.close()
+
+
+def rooms_on(stores: Stores, cluster: ClusterInfo, settings: Settings, runtime: Runtime) -> Rooms:
+    knobs = log_settings(settings)
+    streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+    stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
+    lifecycle = Lifecycle(streams, stream_ids, runtime)
+    topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
+    segments = ForeignSegments(stores.objects, runtime, stores.foreign)
+    retention = Retention(streams, runtime, knobs)
+    ownership = ForeignOwnership(streams, segments, stores.objects, runtime, retention)
+    attacher = Attacher(
+        metadata=stores.metadata,
+        domains=cluster.domains,
+        streams=streams,
+        lifecycle=lifecycle,
+        producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
+        topics=topics,
+        objects=stores.objects,
+        ownership=ownership,
+        runtime=runtime,
+    )
+    mirror = StreamMirror(streams, stores.objects, runtime, knobs, segments, retention)
+    return Rooms(stores, cluster, streams, topics, ownership, attacher, mirror)
 
 
 class _Streams:
@@ -218,7 +237,7 @@ class _Streams:
 
 
 @asynccontextmanager
-async def _open_source(place: _SourcePlace, runtime: Runtime) -> AsyncIterator[SourceReader]:
+async def open_source(place: SourcePlace, runtime: Runtime) -> AsyncIterator[SourceReader]:
     address = place.address
     try:
         store = await open_read_only(address.url, address.options, runtime, address.secrets)
@@ -231,10 +250,10 @@ async def _open_source(place: _SourcePlace, runtime: Runtime) -> AsyncIterator[S
             await store.close()
 
 
-def _find(settings: Settings, request: SourceRequest) -> _SourcePlace:
+def find_place(settings: Settings, request: SourceRequest) -> SourcePlace:
     known = foreign_addresses(settings)
     if request.place in known:
-        return _SourcePlace(request.place, known[request.place])
+        return SourcePlace(request.place, known[request.place])
     url, file = _as_url(request.place), ""
     if request.layout is SourceLayout.DRIFTQ:
         url, _, file = url.rpartition("/")
@@ -242,8 +261,8 @@ def _find(settings: Settings, request: SourceRequest) -> _SourcePlace:
             url = f"{url}/"
     for name, address in known.items():
         if _same(address.url) == _same(url):
-            return _SourcePlace(name, address, file)
-    return _SourcePlace("", ForeignAddress(url), file)
+            return SourcePlace(name, address, file)
+    return SourcePlace("", ForeignAddress(url), file)
 
 
 def _as_url(place: str) -> str:
@@ -255,17 +274,17 @@ def _same(url: str) -> str:
     return url.replace("file://", "file:").rstrip("/")
 
 
-async def _plan(
+async def plan_of(
     source: SourceReader,
-    place: _SourcePlace,
+    place: SourcePlace,
     request: SourceRequest,
     runtime: Runtime,
     progress: Progress | None,
 ) -> AttachPlan:
     finished = None
     if request.remote_metadata is not None:
-        logs = _SourcePlace("", ForeignAddress(_as_url(request.remote_metadata)))
-        async with _open_source(logs, runtime) as metadata:
+        logs = SourcePlace("", ForeignAddress(_as_url(request.remote_metadata)))
+        async with open_source(logs, runtime) as metadata:
             finished = await read_remote_metadata(metadata, request.topic)
     keys_known = KeyRing(place.address.keys)
     question = Question(request.topic, request.layout, request.topic_id, finished, keys_known, place.file)
@@ -285,8 +304,8 @@ def _text_of(path: Path) -> str:
         raise MigrationRefused(f"{path}: it cannot be read as text ({error})") from error
 
 
-def _run(work: Callable[[Runtime], Awaitable[T]]) -> T:
-    async def run() -> T:
+def run(work: Callable[[Runtime], Awaitable[T]]) -> T:
+    async def whole() -> T:
         runtime = SystemRuntime()
         try:
             return await work(runtime)
@@ -295,7 +314,7 @@ def _run(work: Callable[[Runtime], Awaitable[T]]) -> T:
 
     try:
         with quiet_logs():
-            return asyncio.run(run())
+            return asyncio.run(whole())
     except MigrationRefused as error:
         raise Failure(str(error)) from error
     except (LogError, TopicError) as error:

@@ -31,6 +31,7 @@ from dray.daemon.entrance import Entrance
 from dray.daemon.group_lag import CoordinatedGroups, GroupLag
 from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
+from dray.daemon.linked_topics import StoredLinks, forwarder
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import (
     broker_registration,
@@ -50,6 +51,7 @@ from dray.daemon.settings import (
     server_settings,
     topics_options,
 )
+from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.groups.coordinator import Groups
 from dray.log import Log
 from dray.log.foreign_segments import ForeignStore
@@ -64,6 +66,7 @@ from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.foreign_audit import ForeignAuditLoop
 from dray.topics.retention import RetentionLoop
+from dray.upstream.forwarding import ProduceForwarder
 
 _log = structlog.get_logger(__name__)
 
@@ -90,9 +93,12 @@ class Node:
         machine: MachineIdentity | None = None,
         metrics: Metrics | None = None,
         foreign: Mapping[str, ForeignStore] | None = None,
+        upstream: UpstreamClusters | None = None,
     ) -> None:
-        """`foreign`: stores of other systems, for topics that were attached."""
+        """`foreign`: stores of other systems, for topics that were attached. `upstream`: clusters that still
+        own topics."""
         self._foreign = foreign or {}
+        self._upstream = upstream
         self.metrics = metrics or Metrics()
         self._settings = settings
         self._runtime = runtime
@@ -142,6 +148,7 @@ class Node:
         self._membership: Membership | None = None
         self._groups: Groups | None = None
         self._group_lag: GroupLag | None = None
+        self._forwarder: ProduceForwarder | None = None
         self._traffic = self.metrics.topic_traffic(settings.metrics.topics, runtime.monotonic)
 
     @property
@@ -242,6 +249,9 @@ class Node:
         )
         self._group_lag.start()
         await self._security.start()
+        links = StoredLinks(self._metadata, self._runtime, self._log)
+        if self._upstream is not None:
+            self._forwarder = forwarder(self._upstream, links, self._runtime)
         dispatcher = Dispatcher(
             Services(
                 log=self._log,
@@ -258,6 +268,8 @@ class Node:
                 throttled=self.metrics.throttle_seconds.observe,
                 unfolding=unfolding,
                 traffic=self._traffic,
+                forwarder=self._forwarder,
+                linked=links,
             ),
             observer=MeasuredRequests(self.metrics),
         )
@@ -309,6 +321,7 @@ class Node:
             ("server", lambda: self._server.stop(grace)),
         ]
         parts = {
+            "forwarding": self._forwarder,
             "lag of groups": self._group_lag,
             "groups": self._groups,
             "security": self._security,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +14,21 @@ ANSWERS: Final = ("ObjectMissing", "ObjectExists")
 """What a store answers is no failure of it, though the caller may have hoped for something else."""
 GIGABYTE: Final = 1e9
 DAY: Final = 86400.0
+MONTH_DAYS: Final = 365 / 12
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a thousand requests, in dollars: those of S3 Standard in its cheapest region."""
+    """Prices of a thousand requests, and of a gigabyte that lies there for a month, in dollars: those of S3
+    Standard in its cheapest region."""
 
     puts: float = 0.005
     gets: float = 0.0004
+    stored: float = 0.023
+
+    def of_a_day(self, stored_bytes: int) -> float:
+        """What so much costs in a day by lying there."""
+        return stored_bytes / GIGABYTE * self.stored / MONTH_DAYS
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,20 @@ def flow_of(history: ScrapeHistory) -> Flow | None:
     p99 = next((point.produce_p99_ms for point in reversed(history.points) if point.produce_p99_ms), None)
     silent = history.newest.silent if history.newest is not None else ()
     return Flow(last.received, last.sent, p99, list(history.points), silent)
+
+
+def received_by_topic(history: ScrapeHistory) -> Mapping[str, float] | None:
+    """Bytes a second in the last minute, of those topics that brokers count by name. None until two samples
+    were taken."""
+    seconds, grown = history.recent()
+    if not seconds:
+        return None
+    found: dict[str, float] = {}
+    for (series, labels), value in grown.items():
+        if series == "dray_topic_produce_bytes_total":
+            topic = dict(labels).get("topic", "")
+            found[topic] = found.get(topic, 0.0) + value / seconds
+    return found
 
 
 def stores_view(history: ScrapeHistory, prices: Prices | None = None) -> StoresView:

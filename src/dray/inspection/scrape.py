@@ -38,6 +38,7 @@ _COUNTERS: Final = (
     "dray_object_store_failures_total",
     "dray_metadata_failures_total",
     "dray_requests_total",
+    "dray_topic_produce_bytes_total",
 )
 _HISTOGRAMS: Final = ("dray_produce_seconds", "dray_object_store_seconds", "dray_metadata_seconds")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.client import ClientError, RequestFailed
@@ -36,6 +36,10 @@ class TopicRow:
     size: int | None
     """Bytes as they were sent, of one copy."""
     trouble: str | None = None
+    received: float | None = None
+    """Bytes a second from producers, in the last minute. None where it is not known."""
+    dollars_per_day: float | None = None
+    """What its bytes cost by lying in the object store."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,19 @@ class InspectedTopic:
         return sum(sizes) if sizes else None
 
 
-async def topics_page(brokers: Brokers, wanted: str = "", page: int = 1, size: int = PAGE) -> TopicsPage:
+@dataclass(frozen=True)
+class TopicFlow:
+    """What Dray's own processes say of topics, beside what Kafka's protocol does."""
+
+    received: Mapping[str, float]
+    """Bytes a second, of those that are counted by name."""
+    price: Callable[[int], float]
+    """Of a day, for so many bytes."""
+
+
+async def topics_page(
+    brokers: Brokers, wanted: str = "", page: int = 1, size: int = PAGE, flow: TopicFlow | None = None
+) -> TopicsPage:
     """Names come from one request; numbers are asked for the rows of this page alone, so that ten thousand
     topics cost no more than fifty."""
     metadata = await brokers.metadata()
@@ -105,6 +121,8 @@ async def topics_page(brokers: Brokers, wanted: str = "", page: int = 1, size: i
     shown = matching[(page - 1) * size : page * size]
     numbers, trouble = await _numbers(brokers, metadata, shown)
     rows = [_row(topic, numbers) for topic in shown]
+    if flow is not None:
+        rows = [_with_flow(row, flow) for row in rows]
     return TopicsPage(rows, len(topics), len(matching), page, pages, wanted, trouble)
 
 
@@ -147,6 +165,14 @@ def _row(topic: MetadataResponseTopic, numbers: _Numbers) -> TopicRow:
         sum(numbers.ends[place] - numbers.starts[place] for place in known) if known else None,
         sum(sizes) if sizes else None,
         trouble,
+    )
+
+
+def _with_flow(row: TopicRow, flow: TopicFlow) -> TopicRow:
+    return replace(
+        row,
+        received=flow.received.get(row.name),
+        dollars_per_day=None if row.size is None else flow.price(row.size),
     )
 
 

@@ -78,14 +78,27 @@ class Cleaned:
         lies between, and a file of other keys says nothing at all. `emptied`: it holds one row, and that is
         superseded. The last file of a round makes a clean point, if the clock is not doubted; else it is
         written once more."""
-        found = self.round
-        if found is None or found.keys != keys or after > found.reached or end <= found.reached:
+        found = self._round_of(keys, after, end)
+        if found is None:
             return self
         if emptied:
             return replace(self, round=replace(found, emptied=True))
         if end < found.end:
             return replace(self, round=replace(found, reached=end, emptied=False))
         return self if now_ms is None else replace(self.moved(found.end, now_ms, retention_ms), round=None)
+
+    def completed_to(self, keys: str, after: int, end: int, *, emptied: bool) -> int | None:
+        """The clean point that `advanced` will make of such a file; None where it is not the last one of the
+        round. It is true of the files already, before their index says so, whatever the clock shows."""
+        found = self._round_of(keys, after, end)
+        return None if found is None or emptied or end < found.end else found.end
+
+    def _round_of(self, keys: str, after: int, end: int) -> CleaningRound | None:
+        """The round that a file up to `end` brings further."""
+        found = self.round
+        if found is None or found.keys != keys or after > found.reached or end <= found.reached:
+            return None
+        return found
 
     def encode(self) -> bytes:
         return _CODEC.encode(self)

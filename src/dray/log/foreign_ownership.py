@@ -10,7 +10,7 @@ references come first: an object key without them would say that nothing needs t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from posixpath import basename, splitext
@@ -40,6 +40,11 @@ COPIED: Final = "foreign/v1"
 _COPY_BYTES: Final = 8 << 20
 _KAFKA_BESIDE: Final = (".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint", ".txnindex")
 _TRIES: Final = 16
+
+
+def _unseen(_: int) -> None:
+    """Progress that nothing shows."""
+
 
 Entries = list[Versioned[IndexEntry]]
 
@@ -84,9 +89,9 @@ class ForeignOwnership:
 
     # --- adopting
 
-    async def adopt(self, stream: int) -> int:
+    async def adopt(self, stream: int, done: Callable[[int], None] = _unseen) -> int:
         """Take over the segments that are borrowed; how many. Only once their source is shut down: from now
-        on the collector deletes what nothing needs. May be called again."""
+        on the collector deletes what nothing needs. May be called again. `done` hears of each segment."""
         try:
             borrowed = await self._borrowed(stream)
             for segment_id, entries in borrowed.items():
@@ -94,6 +99,7 @@ class ForeignOwnership:
                 table = value.segment()
                 owned = wal_keys.encode_segment(table.store, paths_of(value))
                 await self._own_segment(stream, segment_id, entries, owned)
+                done(1)
         except MetadataError as error:
             raise LogUnavailable(f"stream {stream}: its segments could not be adopted: {error}") from error
         return len(borrowed)
@@ -117,19 +123,19 @@ class ForeignOwnership:
 
     # --- copying
 
-    async def copy(self, stream: int) -> int:
+    async def copy(self, stream: int, done: Callable[[int], None] = _unseen) -> int:
         """Copy the segments that are borrowed into our store, and let the index name the copies; how many.
-        May be called again."""
+        May be called again. `done` hears of the bytes, as they are read."""
         copied = 0
         try:
             for segment_id, entries in (await self._borrowed(stream)).items():
-                await self._copy(stream, uuid5(segment_id, COPIED), entries)
+                await self._copy(stream, uuid5(segment_id, COPIED), entries, done)
                 copied += 1
         except MetadataError as error:
             raise LogUnavailable(f"stream {stream}: its segments could not be copied: {error}") from error
         return copied
 
-    async def _copy(self, stream: int, copy_id: UUID, entries: Entries) -> None:
+    async def _copy(self, stream: int, copy_id: UUID, entries: Entries, done: Callable[[int], None]) -> None:
         value = entries[0].value
         table = value.segment()
         folder = f"{COPIED}/{copy_id.hex}"
@@ -140,7 +146,7 @@ class ForeignOwnership:
         await self._own_segment_to_be(stream, copy_id, entries, wal_keys.encode_segment(OWN_STORE, paths))
         source = self._segments.objects_of(table.store)
         try:
-            await self._own.put_stream(path, _pieces(source, value.path, table.object_size))
+            await self._own.put_stream(path, _pieces(source, value.path, table.object_size, done))
             if manifest:
                 await self._own.put(manifest, [await source.get(table.manifest)])
             if (await self._own.head(path)).size != table.object_size:
@@ -157,10 +163,13 @@ class ForeignOwnership:
             )
 
     async def _own_segment_to_be(self, stream: int, copy_id: UUID, entries: Entries, owned: bytes) -> None:
-        references: list[Operation] = [
+        operations: list[Operation] = [
             wal_keys.refer_to_segment(copy_id, stream, entry.value.end) for entry in entries
         ]
-        await self._store.write(stream, [*references, Put(keys.wal_object(copy_id), owned)])
+        operations.append(Put(keys.wal_object(copy_id), owned))
+        step = max(1, self._store.limits.operations // 2)
+        for first in range(0, len(operations), step):
+            await self._store.write(stream, operations[first : first + step])
 
     async def _swap(self, stream: int, entry: Versioned[IndexEntry], copied: IndexEntry) -> None:
         """The copy takes the place of what was borrowed, by a job as a pack does: nothing else may change the
@@ -285,6 +294,10 @@ def _gone_from_the_front(present: Sequence[tuple[IndexEntry, SegmentPresence]]) 
     return []
 
 
-async def _pieces(source: ObjectStore, path: str, size: int) -> AsyncIterator[Sequence[Buffer]]:
+async def _pieces(
+    source: ObjectStore, path: str, size: int, done: Callable[[int], None]
+) -> AsyncIterator[Sequence[Buffer]]:
     for position in range(0, size, _COPY_BYTES):
-        yield await source.get_ranges(path, [(position, min(_COPY_BYTES, size - position))])
+        length = min(_COPY_BYTES, size - position)
+        yield await source.get_ranges(path, [(position, length)])
+        done(length)

@@ -1,7 +1,8 @@
 """Reading batches from segments that other systems wrote, a piece of about a mebibyte at a time.
 
 A piece is read, checked and patched once, off the event loop, and then shared by all consumers. The next ones
-are read ahead. What is kept is bounded by bytes. What is damaged or gone is an error for its partition, and
+are read ahead. What is kept is bounded by bytes, which all segments that are being read share: what is read
+ahead must still be there when its consumer comes. What is damaged or gone is an error for its partition, and
 nothing is guessed.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,7 +24,9 @@ from dray.log.types import TimestampedOffset
 from dray.objects.contract import OwnBuffer
 
 _AHEAD_BYTES: Final = 4 << 20
-_LOADS_AT_ONCE: Final = 8
+_CHUNKS_AHEAD: Final = 2
+_TURN_CHUNKS: Final = 4
+_READS_NOTED: Final = 128
 _TABLES: Final = 512
 
 PieceKey = tuple[str, int, int]  # path, position, leader epoch
@@ -46,15 +49,42 @@ class PieceCache(SharedReads[PieceKey, ForeignBatches]):
 class ForeignReader:
     def __init__(self, segments: ForeignSegments, cache_bytes: int) -> None:
         self.segments = segments
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
         self._pieces = PieceCache(cache_bytes, lambda batches: batches.size)
         self._tables: OrderedDict[bytes, SegmentTable] = OrderedDict()
-        self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
+        self._recent: deque[str] = deque()  # the segments of the last reads
+        self._active: Counter[str] = Counter()  # how often each of them
 
     @property
     def size(self) -> int:
         """Bytes kept."""
         return self._pieces.size + self.segments.size
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is in memory."""
+        return not self._pieces.size
+
+    def is_midway(self, entry: IndexEntry, offset: int, leader_epoch: int) -> bool:
+        """Does a read from there go on in what is in memory? Where chunks are unpacked, a stream that got its
+        turn keeps it for some of them: a batch that reaches into the next chunk would have that one unpacked
+        a second time otherwise."""
+        table = self.table(entry)
+        number = table.piece_of(offset)
+        begin, _ = table.bounds_of(number)
+        chunk = self.segments.chunk_bytes(table)
+        if not chunk:
+            return offset > table.rows[number].offset and (entry.path, begin, leader_epoch) in self._pieces
+        turn = chunk * _TURN_CHUNKS
+        is_same_turn = number > 0 and table.rows[number - 1].position // turn == begin // turn
+        return is_same_turn and self.segments.holds_chunk(entry, table, begin)
+
+    def held_bytes(self, entry: IndexEntry, offset: int) -> int:
+        """About the memory that a read from there takes: a piece or a chunk, and the one behind it, into
+        which a batch may reach."""
+        table = self.table(entry)
+        begin, end = table.bounds_of(table.piece_of(offset))
+        return 2 * max(end - begin, self.segments.chunk_bytes(table) or 0)
 
     def forget_idle(self) -> None:
         self._pieces.forget_idle()
@@ -83,6 +113,7 @@ class ForeignReader:
         `ObjectMissing` where the object is gone: the caller looks further in the index."""
         table = self.table(entry)
         number = table.piece_of(offset)
+        self._note(entry.path)
         views: list[memoryview] = []
         size, last_offset = 0, -1
         while number < len(table.rows):
@@ -109,12 +140,33 @@ class ForeignReader:
         """The first pieces of an entry that a consumer will come to."""
         self._read_ahead(entry, self.table(entry), 0, leader_epoch)
 
+    def _note(self, path: str) -> None:
+        self._recent.append(path)
+        self._active[path] += 1
+        if len(self._recent) > _READS_NOTED:
+            oldest = self._recent.popleft()
+            self._active[oldest] -= 1
+            if not self._active[oldest]:
+                del self._active[oldest]
+
     def _read_ahead(self, entry: IndexEntry, table: SegmentTable, first: int, leader_epoch: int) -> None:
-        room = min(_AHEAD_BYTES, self._cache_bytes // 4)
+        """The pieces from `first` on, as far as the share allows that each segment has which is being read:
+        what is dropped before its consumer comes has to be read again."""
+        if first >= len(table.rows):
+            return
+        share = self.cache_bytes // max(1, len(self._active))
+        chunk = self.segments.chunk_bytes(table)
+        if chunk is None:  # the first piece brings it in
+            if first == 0:
+                self._start(entry, table, 0, leader_epoch).add_done_callback(_seen)
+            return
+        begin, end = table.bounds_of(max(0, first - 1))
+        if chunk:
+            last = (begin // chunk + 1 + max(0, min(_CHUNKS_AHEAD, share // chunk - 1))) * chunk
+        else:
+            last = (end if first else begin) + min(_AHEAD_BYTES, share - (end - begin))
         for number in range(first, len(table.rows)):
-            begin, end = table.bounds_of(number)
-            room -= end - begin
-            if room < 0 and number > first:
+            if table.bounds_of(number)[1] > last:
                 return
             self._start(entry, table, number, leader_epoch).add_done_callback(_seen)
 
@@ -137,8 +189,7 @@ class ForeignReader:
         def work(data: OwnBuffer) -> ForeignBatches:
             return prepare(data, entry.path, begin, leader_epoch)
 
-        async with self._slots:
-            return await self.segments.with_range(entry, table, begin, end - begin, work)
+        return await self.segments.with_range(entry, table, begin, end - begin, work)
 
     # --- by time
 

@@ -19,7 +19,7 @@ switched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -172,9 +172,12 @@ class StreamMirror:
         finally:
             self._states.forget(stream)
 
-    async def decide(self, stream: int, boundary: int) -> bool:
+    async def decide(
+        self, stream: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]] | None = None
+    ) -> bool:
         """The stream is ours from `boundary` on, if that is its end: one compare-and-set. False where the log
-        has grown in between. The source must be fenced, and all of it mirrored."""
+        has grown in between, or where it is not allowed (`boundary_decision.py`). The source must be fenced,
+        and all of it mirrored."""
         try:
             for _ in range(_TRIES):
                 with suppress(BoundaryStands, MirrorLost):
@@ -183,7 +186,8 @@ class StreamMirror:
                         return False
                     await self._states.put_snapshot(stream, state, surely=True)
                 with suppress(ProducersBehind):
-                    return await switch_stream(self._store, self._runtime, stream, boundary) == boundary
+                    decided = await switch_stream(self._store, self._runtime, stream, boundary, is_allowed)
+                    return decided == boundary
             raise LogUnavailable(f"stream {stream} could not be switched: another process mirrors it")
         finally:
             self._states.forget(stream)

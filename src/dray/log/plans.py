@@ -174,6 +174,16 @@ class ParquetPlan:
         return max(self.size, self.limit)
 
     @property
+    def decoded_where(self) -> str | None:
+        """Which reads share the room in memory: those of files do."""
+        return None
+
+    @property
+    def decoded_room(self) -> int:
+        """What all such reads may take in memory."""
+        return self.source.parquet.cache_bytes
+
+    @property
     def decoded_bytes(self) -> int:
         """About the memory that the read takes: a whole row group is decoded, even for a part of it."""
         return self.source.parquet.group_bytes(self.entries[0], self.request.offset)
@@ -229,6 +239,19 @@ class ForeignPlan:
     @property
     def most(self) -> int:
         return max(self.size, self.limit)
+
+    @property
+    def decoded_where(self) -> str | None:
+        """Those of one store: where it does not answer, the room of others is not taken."""
+        return self.source.foreign.table(self.entries[0]).store
+
+    @property
+    def decoded_room(self) -> int:
+        return self.source.foreign.cache_bytes
+
+    @property
+    def decoded_bytes(self) -> int:
+        return self.source.foreign.held_bytes(self.entries[0], self.request.offset)
 
     def ready(self) -> Views | None:
         return None

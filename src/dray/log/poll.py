@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
+from dray.log.patience import PatientReads
 from dray.log.plans import EmptyPlan, ForeignPlan, ParquetPlan, ReadPlan, TailPlan
 from dray.log.reader import StreamReader
 from dray.log.types import LogError, ReadRequest, ReadResult
@@ -33,6 +34,7 @@ _PLANNED_AT_ONCE = 512
 # There are records, but no memory for them: even a fetch with no wait time waits this long for memory.
 _ROOM_SECONDS = 1.0
 _SMALLER_PLANS = 3
+_DECODED = (ParquetPlan, ForeignPlan)
 
 
 class Poller:
@@ -132,7 +134,7 @@ class Poller:
         oldest = self._runtime.monotonic() - self._bounds_seconds
         plans: dict[int, ReadPlan | ReadResult] = {}
         remaining = max_bytes
-        room = self._reader.decoded_room
+        room: dict[str | None, int] = {}
         empty = True
         for place in self._reader.order(requests):
             request = requests[place]
@@ -146,11 +148,12 @@ class Poller:
             except LogError as error:
                 plans[place] = self._failed(request, error)
                 continue
-            if isinstance(plan, ParquetPlan):
-                # Only as many streams at once as have their row groups stay in memory. With more, each row
-                # group would be decoded again for every part of it.
-                room -= plan.decoded_bytes
-                if room < 0 and not empty:
+            if isinstance(plan, _DECODED):
+                # Only as many streams at once as have their row groups, pieces and chunks stay in memory.
+                # With more, each would be decoded again for every part of it.
+                where = plan.decoded_where
+                room[where] = room.get(where, plan.decoded_room) - plan.decoded_bytes
+                if room[where] < 0 and not empty:
                     plan = EmptyPlan(request, plan.bounds)
             remaining -= plan.size
             empty = empty and plan.size == 0
@@ -282,9 +285,20 @@ class Poller:
                     results[place] = _answer(plan, [])
             waiting = [(place, plan) for place, plan in waiting if results[place] is None]
         if waiting:
-            found = await asyncio.gather(*[self._wait_for(plan) for _, plan in waiting])
-            for (place, _), result in zip(waiting, found, strict=True):
-                results[place] = result
+            foreign = [(place, plan) for place, plan in waiting if isinstance(plan, ForeignPlan)]
+            patient = PatientReads([self._wait_for(plan) for _, plan in foreign], _is_answer)
+            own = [(place, plan) for place, plan in waiting if not isinstance(plan, ForeignPlan)]
+            try:
+                found = await asyncio.gather(*[self._wait_for(plan) for _, plan in own])
+                for (place, _), result in zip(own, found, strict=True):
+                    results[place] = result
+                if foreign:
+                    beside = any(result is not None and _is_answer(result) for result in results)
+                    came = await patient.results(beside=beside)
+                    for (place, plan), late in zip(foreign, came, strict=True):
+                        results[place] = late or ReadResult([], 0, plan.bounds.end, plan.bounds.start)
+            finally:
+                patient.cancel()
         return [result for result in results if result is not None]
 
     def _ready(self, plan: ReadPlan | ReadResult, unheard: dict[int, LogError]) -> ReadResult | None:
@@ -328,6 +342,10 @@ def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes
     """Is the answer large enough without the results that are still waited for?"""
     ready = [result.size for result in results if result is not None and result.size]
     return len(ready) >= waiting and sum(ready) >= min_bytes
+
+
+def _is_answer(result: ReadResult) -> bool:
+    return bool(result.size) or result.error is not None
 
 
 def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:

@@ -232,22 +232,21 @@ class StreamReader:
 
     def order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
         """The places of the requests, in the order to plan them: as asked, but first those in the middle of a
-        row group that is in memory. Otherwise the row group would be decoded again for every part of it, if a
-        client asks for its partitions in turns."""
+        row group or of a foreign piece that is in memory. Otherwise it would be decoded again for every part
+        of it, if a client asks for its partitions in turns."""
         places = range(len(requests))
-        if self.parquet.is_empty:
+        if self.parquet.is_empty and self.foreign.is_empty:
             return places
         return sorted(places, key=lambda place: not self._is_midway(requests[place]))
 
     def _is_midway(self, request: ReadRequest) -> bool:
-        """Does the request go on in a row group of a compacted file that is in memory?"""
+        """Does the request go on in what is in memory of a compacted file or a foreign segment?"""
         entry = self._index.find(request.stream, request.offset)
-        return entry is not None and entry.is_parquet and self.parquet.is_midway(entry, request.offset)
-
-    @property
-    def decoded_room(self) -> int:
-        """What decoded row groups may take in memory, all together."""
-        return self.parquet.cache_bytes
+        if entry is None or entry.lists_batches:
+            return False
+        if entry.is_foreign:
+            return self.foreign.is_midway(entry, request.offset, self.leader_epoch(request.stream))
+        return self.parquet.is_midway(entry, request.offset)
 
     def _take(
         self, stream: int, entry: IndexEntry, offset: int, limit: int, at_least_one: bool

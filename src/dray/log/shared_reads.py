@@ -33,6 +33,13 @@ class SharedReads(Generic[K, T]):
     def __contains__(self, key: K) -> bool:
         return key in self._reads
 
+    def ready(self, key: K) -> T | None:
+        """What is kept, without asking for it."""
+        found = self._reads.get(key)
+        if found is None or not found.task.done() or found.task.cancelled() or found.task.exception():
+            return None
+        return found.task.result()
+
     async def get(self, key: K, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await asyncio.shield(self.start(key, read))  # others wait for it too
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from dray.log.origins import BoundaryStands
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError, LogUnavailable, StreamClosed
@@ -17,11 +19,16 @@ class ProducersBehind(LogError):
 
 
 async def switch_stream(
-    store: StreamStore, runtime: Runtime, stream: int, boundary: int | None = None
+    store: StreamStore,
+    runtime: Runtime,
+    stream: int,
+    boundary: int | None = None,
+    is_allowed: Callable[[], Awaitable[bool]] | None = None,
 ) -> int | None:
     """B0: the end of the log as its source left it. May be called again, by any process: whichever has an
     older view loses. The source must be fenced, and all of it mirrored. With a `boundary`, only if the log
-    ends there: None where it does not. Raises `BoundaryStands` for a stream that was born here, and
+    ends there: None where it does not. `is_allowed` is asked once the version is read; None where it says
+    no: see `boundary_decision.py`. Raises `BoundaryStands` for a stream that was born here, and
     `ProducersBehind`."""
 
     async def attempt() -> tuple[int | None] | None:
@@ -38,6 +45,8 @@ async def switch_stream(
             return (None,)
         if (await store.snapshot(stream)).value.upto < found.value.end:
             raise ProducersBehind(f"stream {stream}: its producers are not known up to its end")
+        if is_allowed is not None and not await is_allowed():
+            return (None,)
         switched = found.value.switched()
         [outcome] = await store.write(
             stream, [Put(keys.high_watermark(stream), switched.encode(), found.version)]

@@ -71,6 +71,8 @@ TOPICS: Final = f"{ROOT}topics/"
 DELETED_TOPICS: Final = f"{ROOT}deleted-topics/"
 COMPACTION_REQUESTS: Final = f"{ROOT}compaction-requests/"
 MIGRATIONS: Final = f"{ROOT}migrations/"
+MIGRATION_LEASES: Final = f"{ROOT}migration-leases/"
+STRAGGLERS: Final = f"{ROOT}stragglers/"
 STREAM_COUNTER: Final = f"{ROOT}counters/streams"
 PRODUCER_COUNTER: Final = f"{ROOT}counters/producers"
 
@@ -133,9 +135,19 @@ def migration(topic_name: str) -> str:
     return f"{MIGRATIONS}{name(topic_name)}"
 
 
+def migration_lease(topic_name: str) -> str:
+    """Which migrator works on a topic."""
+    return f"{MIGRATION_LEASES}{name(topic_name)}"
+
+
 def topic_of_migration(key: str) -> str | None:
     """The topic's name in the key of a migration."""
     return _name_below(MIGRATIONS, key)
+
+
+def stragglers(topic_name: str) -> str:
+    """How far records that came late to the source of a topic were produced again."""
+    return f"{STRAGGLERS}{name(topic_name)}"
 
 
 # --- streams
@@ -256,6 +268,7 @@ GROUP_LEASES: Final = f"{ROOT}group-leases/"
 GROUP_FENCES: Final = f"{ROOT}group-fences/"
 GROUP_CONFIGS: Final = f"{ROOT}group-configs/"
 GROUP_OFFSETS: Final = f"{ROOT}group-offsets/"
+FOLLOWED_GROUPS: Final = f"{ROOT}followed-groups/"
 
 
 def domain_of_group(group: str, domains: int) -> int:
@@ -292,6 +305,15 @@ def group_configs(group_id: str) -> str:
 
 def group_of_configs(key: str) -> str | None:
     return _name_below(GROUP_CONFIGS, key)
+
+
+def followed_group(group_id: str) -> str:
+    """What is copied of a group that comes from another cluster; in the group's domain."""
+    return f"{FOLLOWED_GROUPS}{name(group_id)}"
+
+
+def group_of_followed(key: str) -> str | None:
+    return _name_below(FOLLOWED_GROUPS, key)
 
 
 def group_offsets(group_id: str) -> str:

@@ -11,22 +11,27 @@
     published          the topic: clients see it                     the same
     attached           the record says so                            nothing is left to do
 
+A live topic is linked by the same steps, but that its source goes on to own it: its streams are classic, and
+it is MIRRORING at the end (`live_migration.py`). Where no tier of it is attached: `link.py`.
+
 Nothing is written to the source, ever.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID
 
 from dray.foreign.kafka_files import TimeRow
 from dray.groups.coordinator.imported import import_group
 from dray.groups.offsets import CommittedOffset
 from dray.log.counters import IdCounter
-from dray.log.entries import HighWatermark
+from dray.log.entries import NO_TIMESTAMP, HighWatermark
 from dray.log.foreign_attach import (
+    DAY_MS,
     AttachedStream,
     AttachRefused,
     ForeignSegment,
@@ -40,20 +45,27 @@ from dray.log.foreign_ownership import COPIED, ForeignOwnership
 from dray.log.foreign_segments import OWN_STORE
 from dray.log.foreign_tables import AbortedRange, ForeignLayout
 from dray.log.lifecycle import Lifecycle
-from dray.log.origins import epoch_above
+from dray.log.origins import CLASSIC, epoch_above
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
+from dray.migration.aiven_tiered import KeyRing
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
-from dray.migration.midnights import cut_at_midnights
+from dray.migration.midnights import cut_at_midnights, oldest_of
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
 from dray.migration.reading import SourceReader, each_of
-from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
+from dray.migration.record import (
+    ENDED,
+    MigrationLost,
+    MigrationRecord,
+    Migrations,
+    MigrationState,
+)
+from dray.migration.segment_bytes import PlainSegment, SegmentBytes, UnpackedSegment
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
-from dray.records import HEADER_SIZE, read_header
 from dray.runtime import Runtime
 from dray.topics import Topics
 
@@ -67,6 +79,7 @@ FAILPOINTS: Final = (
     "published",
     "attached",
     "aborting",
+    "topic deleted",
     "closed",
     "swept",
 )
@@ -98,6 +111,17 @@ _FORMS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class LiveOrigin:
+    """The cluster that still owns the topic."""
+
+    upstream: str
+    """Its name in the config."""
+    topic_id: UUID
+    epoch: int
+    """The greatest of the partitions' leaders."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttachOrder:
     """What is to be attached, and as what."""
 
@@ -106,6 +130,9 @@ class AttachOrder:
     store: str
     """The name of the foreign store in the config; not asked for where segments are uploaded."""
     config: Mapping[str, str]
+    keys: KeyRing = field(default_factory=lambda: KeyRing({}), repr=False)
+    live: LiveOrigin | None = None
+    """None where the source is gone or stopped."""
 
 
 class Attacher:
@@ -123,17 +150,21 @@ class Attacher:
         runtime: Runtime,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.streams = streams
+        self.topics = topics
+        self.runtime = runtime
+        self.reached = reached
         self._metadata = metadata
         self._domains = domains
-        self._streams = streams
         self._lifecycle = lifecycle
         self._producer_ids = producer_ids
-        self._topics = topics
         self._objects = objects
         self._ownership = ownership
-        self._runtime = runtime
-        self._reached = reached
         self.migrations = Migrations(metadata, runtime)
+        self.before_seen: Callable[[], Awaitable[object]] = _nothing
+        """Done before clients see a topic: the groups of a live source must be known by then."""
+        self.before_forgotten: Callable[[], Awaitable[object]] = _nothing
+        """Done before the record of an abort goes: no group may wait on for a topic that never comes."""
 
     # --- attach
 
@@ -144,67 +175,71 @@ class Attacher:
         plan = order.plan
         if plan.refused:
             raise MigrationRefused(str(plan.refused[0]))
-        if await self._topics.refresh(plan.topic, barrier=True) is not None:
+        if await self.topics.refresh(plan.topic, barrier=True) is not None:
             known = await self.migrations.read(plan.topic)
             if known is None:
                 raise MigrationRefused(f"topic {plan.topic} exists already, and was not attached")
         record = await self.migrations.begin(plan.topic, self._new_record(order))
         self._check_same(record, order)
-        self._reached("begun")
+        self.reached("begun")
         try:
             if record.state is MigrationState.ATTACHING:
-                record = await self._take_streams(plan, record)
+                record = await self.take_streams(plan.topic, record)
                 await self._lay_all_down(source, order, record, progress or Counted())
                 await self._commit_offsets(plan.topic, record, plan.offsets)
-                self._reached("offsets")
-            return await self._publish(plan.topic, record, plan.offsets)
+                self.reached("offsets")
+            return await self.publish(plan.topic, record, plan.offsets)
         except (MigrationLost, AttachRefused):
             current = await self.migrations.read(plan.topic)
             same = current is not None and current.migration_id == record.migration_id
             if same and current is not None and current.state is not MigrationState.ABORTING:
                 raise
-            await self._sweep(record)  # what this process laid down after the abort had swept
+            await self.sweep(record)  # what this process laid down after the abort had swept
             raise MigrationLost(f"topic {plan.topic}: the migration was aborted meanwhile") from None
 
     def _new_record(self, order: AttachOrder) -> MigrationRecord:
         plan = order.plan
+        epoch = max(plan.epoch, -1 if order.live is None else order.live.epoch, 0)
         return MigrationRecord(
             MigrationState.ATTACHING,
-            self._runtime.uuid(),
-            plan.topic_id or self._runtime.uuid(),
+            self.runtime.uuid(),
+            plan.topic_id or self.runtime.uuid(),
             plan.layout.value,
             order.url,
             order.store if plan.layout.is_borrowed else OWN_STORE,
             digest(plan),
-            epoch_above(max(plan.epoch, 0)),
+            epoch_above(epoch),
             len(plan.partitions),
             (),
             tuple((each.start, each.end) for each in plan.partitions),
             {**_KEPT_FOR_EVER, **order.config},
-            self._runtime.wall_ms(),
+            self.runtime.wall_ms(),
+            **live_fields(order.live),
         )
 
     def _check_same(self, record: MigrationRecord, order: AttachOrder) -> None:
         topic = order.plan.topic
         if record.state is MigrationState.ABORTING:
             raise MigrationRefused(f"topic {topic}: an abort is under way: drayd migrate abort {topic}")
+        if record.upstream != (None if order.live is None else order.live.upstream):
+            raise MigrationRefused(f"topic {topic} was begun otherwise: drayd migrate status {topic}")
         if record.plan != digest(order.plan):
-            what = "attached" if record.state is MigrationState.ATTACHED else "begun"
+            what = "attached" if record.state in ENDED else "begun"
             raise MigrationRefused(
                 f"topic {topic}: it was {what} with another plan, and the source has changed since: "
                 f"drayd migrate status {topic}"
             )
 
-    async def _take_streams(self, plan: AttachPlan, record: MigrationRecord) -> MigrationRecord:
+    async def take_streams(self, topic: str, record: MigrationRecord) -> MigrationRecord:
         await self._producer_ids.raise_to(FIRST_PRODUCER_ID)
         if not record.streams:
-            taken = tuple(await self._lifecycle.take_ids(len(plan.partitions)))
+            taken = tuple(await self._lifecycle.take_ids(record.partitions))
 
             def with_streams(current: MigrationRecord) -> MigrationRecord:
                 return current if current.streams else replace(current.to(current.state), streams=taken)
 
-            record = await self.migrations.step(plan.topic, record, with_streams)
-        self._reached("streams taken")
+            record = await self.migrations.step(topic, record, with_streams)
+        self.reached("streams taken")
         return record
 
     async def _lay_all_down(
@@ -215,21 +250,23 @@ class Attacher:
         progress.expect(len(pieces))
         if not plan.layout.is_borrowed:
             await each_of(pieces, lambda piece: self._upload(source, plan, record, *piece), progress.advance)
-        self._reached("uploaded")
+        self.reached("uploaded")
         for partition, stream in zip(plan.partitions, record.streams, strict=True):
-            await lay_down(self._streams, stream, await self._stream(source, order, record, partition))
+            await lay_down(self.streams, stream, await self._stream(source, order, record, partition))
             if plan.layout.is_borrowed:
                 progress.advance(len(partition.lineage.chosen))
             else:
                 await self._ownership.adopt(stream)  # what was uploaded is ours: the collector has to know it
-        self._reached("laid down")
+        self.reached("laid down")
 
     async def _stream(
         self, source: SourceReader, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan
     ) -> AttachedStream:
         chosen = [each for each in partition.lineage.chosen if each.end > partition.start]
+        before = [NO_TIMESTAMP, *[each.segment.max_timestamp for each in chosen]]
         made = await each_of(
-            chosen, lambda each: self._segment(source, order.plan.layout, record, partition, each)
+            list(zip(chosen, before, strict=False)),
+            lambda each: self._segment(source, order, record, partition, *each),
         )
         aborted = {row[:3]: AbortedRange(*row[:3]) for each in chosen for row in each.aborted}
         for row in open_transactions(partition.producers, partition.end):
@@ -240,17 +277,20 @@ class Attacher:
             partition.end,
             record.leader_epoch,
             partition.producers,
+            CLASSIC if record.is_live else None,
         )
 
     async def _segment(
         self,
         source: SourceReader,
-        layout: SourceLayout,
+        order: AttachOrder,
         record: MigrationRecord,
         partition: PartitionPlan,
         chosen: ChosenSegment,
+        before: int,
     ) -> tuple[ForeignSegment, list[SegmentCut]]:
-        found = chosen.segment
+        """`before`: the greatest time of the segment before it."""
+        found, layout = chosen.segment, order.plan.layout
         rows = list(ROW.iter_unpack(found.rows))
         segment = ForeignSegment(
             segment_id=found.segment_id,
@@ -267,13 +307,20 @@ class Attacher:
             manifest=found.state_path if layout is SourceLayout.AIVEN else "",
             times=[TimeRow(*row) for row in TIME_ROW.iter_unpack(found.times)],
         )
-        if layout not in (SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR, SourceLayout.KAFSCALE):
+        if layout is SourceLayout.DRIFTQ:
             return segment, []
-        segment, midnights = await cut_at_midnights(source, found.path, segment)
+        written: SegmentBytes = PlainSegment(source, found.path)
+        if layout is SourceLayout.AIVEN:
+            written = UnpackedSegment(source, found, order.keys)
+            if found.min_timestamp // DAY_MS != before // DAY_MS:
+                # Its time index begins a little behind its first record, which may be of the day before.
+                first = await written.header(rows[0][1])
+                segment = replace(segment, min_timestamp=oldest_of(first))
+        segment, midnights = await cut_at_midnights(written, segment)
         cuts = {cut.position: cut for cut in midnights}
         for position in cut_positions(segment, ENTRY_BYTES):
             if position not in cuts:
-                header = read_header(await source.range(found.path, position, HEADER_SIZE))
+                header = await written.header(position)
                 cuts[position] = SegmentCut(position, header.base_offset)
         return segment, [cuts[position] for position in sorted(cuts)]
 
@@ -305,40 +352,37 @@ class Attacher:
 
     # --- from here on, the record has all that is needed
 
-    async def _publish(
+    async def publish(
         self, topic: str, record: MigrationRecord, offsets: Sequence[GroupOffset] = ()
     ) -> MigrationRecord:
-        if record.state is MigrationState.ATTACHED:
+        done = MigrationState.MIRRORING if record.is_live else MigrationState.ATTACHED
+        unseen = (MigrationState.ATTACHING, MigrationState.ABORTING)
+        if record.state not in (*unseen, MigrationState.PUBLISHING):
             return record
+        await self.before_seen()
         record = await self.migrations.step(
             topic,
             record,
-            lambda current: (
-                current
-                if current.state in (MigrationState.PUBLISHING, MigrationState.ATTACHED)
-                else current.to(MigrationState.PUBLISHING)
-            ),
+            lambda current: current.to(MigrationState.PUBLISHING) if current.state in unseen else current,
         )
-        self._reached("publishing")
-        await self._topics.attach(topic, record.topic_id, record.streams, record.config, record.leader_epoch)
-        self._reached("published")
+        self.reached("publishing")
+        await self.topics.attach(topic, record.topic_id, record.streams, record.config, record.leader_epoch)
+        self.reached("published")
         # Once more: a sweep of offsets whose topic is not there may have come in between.
         await self._commit_offsets(topic, record, offsets)
         record = await self.migrations.step(
             topic,
             record,
-            lambda current: (
-                current if current.state is MigrationState.ATTACHED else current.to(MigrationState.ATTACHED)
-            ),
+            lambda current: current.to(done) if current.state is MigrationState.PUBLISHING else current,
         )
-        self._reached("attached")
+        self.reached("attached")
         return record
 
     async def _commit_offsets(
         self, topic: str, record: MigrationRecord, offsets: Sequence[GroupOffset]
     ) -> None:
         """As of now, so that they do not expire before their groups come back. What is there stays."""
-        now_ms = self._runtime.wall_ms()
+        now_ms = self.runtime.wall_ms()
         by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         for each in offsets:
             committed = CommittedOffset(each.offset, -1, each.metadata, now_ms, topic_id=record.topic_id)
@@ -356,30 +400,42 @@ class Attacher:
         record = await self.migrations.read(topic)
         if record is None or record.state is not MigrationState.PUBLISHING:
             return None
-        return await self._publish(topic, record)
+        return await self.publish(topic, record)
 
     # --- abort
 
     async def abort(self, topic: str) -> MigrationRecord | None:
-        """Take back what an attach has left that did not come to its end. None: there is nothing."""
+        """Take back what an attach has left that did not come to its end, or a topic that its source still
+        owns. None: there is nothing. A switch that is under way is withdrawn before (`live_migration.py`)."""
         record = await self.migrations.read(topic)
         if record is None:
             return None
+        if record.is_live and record.state is MigrationState.PUBLISHING:
+            record = await self.publish(topic, record)
         record = await self.migrations.step(topic, record, lambda current: _aborting(topic, current))
-        self._reached("aborting")
-        await self._sweep(record)
+        self.reached("aborting")
+        if record.is_live:
+            await self._delete_topic(topic, record)
+        self.reached("topic deleted")
+        await self.sweep(record)
         await self._forget_offsets(topic, record)
+        await self.before_forgotten()
         await self.migrations.forget(topic, record)
-        self._reached("swept")
+        self.reached("swept")
         return record
 
-    async def _sweep(self, record: MigrationRecord) -> None:
+    async def _delete_topic(self, topic: str, record: MigrationRecord) -> None:
+        found = await self.topics.refresh(topic, barrier=True)
+        if found is not None and not set(found.streams).isdisjoint(record.streams):
+            await self.topics.delete(topic)  # by its streams: one that is linked again has the same id
+
+    async def sweep(self, record: MigrationRecord) -> None:
         """The streams are closed first: a process that still lays them down finds that out by itself."""
         for stream in record.streams:
             closed = HighWatermark(closed=True).encode()
-            await self._streams.write(stream, [Put(keys.high_watermark(stream), closed, ABSENT)])
+            await self.streams.write(stream, [Put(keys.high_watermark(stream), closed, ABSENT)])
         await self._lifecycle.close(record.streams)
-        self._reached("closed")
+        self.reached("closed")
         await self._lifecycle.sweep(record.streams)
         try:
             async for info in self._objects.list(f"{UPLOADS}{record.migration_id.hex}"):
@@ -408,12 +464,22 @@ class Attacher:
 def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
     if record.state is MigrationState.ABORTING:
         return record
-    if record.state is not MigrationState.ATTACHING:
+    if record.state not in (MigrationState.ATTACHING, MigrationState.MIRRORING):
         raise MigrationRefused(
             f"topic {topic} is {record.state}: there is no way back but to delete it (drayd admin topics "
             f"delete {topic}), which leaves the source's objects alone"
         )
     return record.to(MigrationState.ABORTING)
+
+
+async def _nothing() -> None:
+    return None
+
+
+def live_fields(origin: LiveOrigin | None) -> dict[str, Any]:
+    if origin is None:
+        return {}
+    return {"upstream": origin.upstream, "source_topic_id": origin.topic_id, "attempt": 0}
 
 
 def upload_path(record: MigrationRecord, partition: int, chosen: ChosenSegment) -> str:

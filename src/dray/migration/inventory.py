@@ -103,6 +103,8 @@ async def take_inventory(
     """Raises `MigrationRefused` where there is nothing to plan with."""
     progress = progress or Counted()
     listed = await source.listed()
+    if not listed:
+        raise MigrationRefused("nothing lies at the place that --from names, or it is not there")
     match question.layout:
         case SourceLayout.KAFKA_TIERED:
             by_id = gather_local(listed, question.topic)

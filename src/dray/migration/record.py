@@ -4,13 +4,23 @@
     ----------    --------------------------------------------    ------------------------------
     ATTACHING     keys of streams that no topic names, objects    PUBLISHING, ABORTING
                   that were uploaded
-    PUBLISHING    all of it, and perhaps the topic                ATTACHED: never back
+    PUBLISHING    all of it, and perhaps the topic                ATTACHED, or MIRRORING of a live one
     ATTACHED      the topic                                       (the topic may be deleted)
-    ABORTING      what is left of ATTACHING                       the record is deleted
+    MIRRORING     the topic, which its source owns                PENDING, ABORTING
+    PENDING       the same, and a switch is asked for: the        SWITCHED; MIRRORING while no partition
+                  fence at the source may be up                   is decided
+    SWITCHED      the topic is Dray's; groups may still be at     MOVED: never back
+                  the source, whose end is watched
+    MOVED         the topic                                       (the topic may be deleted)
+    ABORTING      what is left of it                              the record is deleted
 
 Nothing is seen of a topic before PUBLISHING. From then on all that is left to do is in the record, so that
-any process can do it, without the source. A process that lost the record to an abort finds that its next step
-does not apply.
+any process can do it, without the source's files. A process that lost the record to an abort finds that its
+next step does not apply.
+
+A live migration is one whose source still takes records: a Kafka cluster that the config names. Its record
+has format 2. While the fence at the source may be up, `undo` says what was there before it: so a migration
+that is MIRRORING with `undo` still has to lift it.
 """
 
 from __future__ import annotations
@@ -18,31 +28,52 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from dray.metadata import keys
-from dray.metadata.codec import HexUuid, JsonCodec
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
 from dray.metadata.contract import ABSENT, Delete, MetadataStore, Put
 from dray.metadata.update import ALL_FAILURES, update
+from dray.metadata.values import ValueCorrupt
 from dray.migration.found import MigrationRefused
 from dray.runtime import Runtime
 
-MIGRATION_FORMAT: Final = 1
+COLD_FORMAT: Final = 1
+MIGRATION_FORMAT: Final = 2
+"""That of live ones, and the newest that this build reads."""
+
+FENCES: Final = ("acl", "size", "stopped")
+"""How the writers at the source are stopped (`upstream/fences.py`)."""
 
 
 class MigrationState(StrEnum):
     ATTACHING = "attaching"
     PUBLISHING = "publishing"
     ATTACHED = "attached"
+    MIRRORING = "mirroring"
+    PENDING = "pending"
+    SWITCHED = "switched"
+    MOVED = "moved"
     ABORTING = "aborting"
 
 
-_FOLLOWS: Final = {
+_COLD: Final = {
     MigrationState.ATTACHING: {MigrationState.ATTACHING, MigrationState.PUBLISHING, MigrationState.ABORTING},
     MigrationState.PUBLISHING: {MigrationState.ATTACHED},
     MigrationState.ATTACHED: set(),
     MigrationState.ABORTING: set(),
 }
+_LIVE: Final = {
+    MigrationState.ATTACHING: {MigrationState.ATTACHING, MigrationState.PUBLISHING, MigrationState.ABORTING},
+    MigrationState.PUBLISHING: {MigrationState.MIRRORING},
+    MigrationState.MIRRORING: {MigrationState.PENDING, MigrationState.ABORTING},
+    MigrationState.PENDING: {MigrationState.MIRRORING, MigrationState.SWITCHED},
+    MigrationState.SWITCHED: {MigrationState.MOVED},
+    MigrationState.MOVED: set(),
+    MigrationState.ABORTING: set(),
+}
+ENDED: Final = frozenset({MigrationState.ATTACHED, MigrationState.MOVED})
+"""The topic is Dray's for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +91,63 @@ class MigrationRecord:
     bounds: tuple[tuple[int, int], ...]  # start and end of each partition
     config: Mapping[str, str]
     created_ms: int
+    # Of live ones alone:
+    upstream: Annotated[str | None, NOT_IF_NONE] = None  # the name of its cluster in the config
+    source_topic_id: Annotated[HexUuid | None, NOT_IF_NONE] = None  # all zeros where the source has no ids
+    attempt: Annotated[int | None, NOT_IF_NONE] = None  # the number of the last switch that was asked for
+    fence: Annotated[str | None, NOT_IF_NONE] = None  # one of `FENCES`: that of the last switch
+    undo: Annotated[Mapping[str, str] | None, NOT_IF_NONE] = None  # what was there before the fence
+    why: Annotated[str | None, NOT_IF_NONE] = None  # why the last switch went back, or does not go on
+    stopped: Annotated[Mapping[int, str] | None, NOT_IF_NONE] = None  # why partitions are not mirrored
+    switched_ms: Annotated[int | None, NOT_IF_NONE] = None
+    stragglers: Annotated[Mapping[int, int] | None, NOT_IF_NONE] = None  # records at the source behind B0
+
+    @property
+    def is_live(self) -> bool:
+        """Its source is a cluster that took records when it was linked."""
+        return self.upstream is not None
+
+    @property
+    def is_pending(self) -> bool:
+        """A switch is asked for, and not all partitions are known to be Dray's."""
+        return self.state is MigrationState.PENDING
+
+    @property
+    def has_tier(self) -> bool:
+        """Segments that lie elsewhere are part of it."""
+        return self.layout != NO_TIER
+
+    @property
+    def is_classic(self) -> bool:
+        """The source may still own partitions of the topic that clients see."""
+        return self.state in (MigrationState.MIRRORING, MigrationState.PENDING)
 
     def to(self, state: MigrationState) -> MigrationRecord:
-        if state not in _FOLLOWS[self.state]:
+        if state not in (_LIVE if self.is_live else _COLD).get(self.state, set()):
             raise MigrationRefused(f"a migration that is {self.state} cannot become {state}")
+        if state is MigrationState.ABORTING and self.undo is not None:
+            raise MigrationRefused("the fence at the source has to be lifted before the migration is aborted")
         return replace(self, state=state)
 
+
+NO_TIER: Final = "mirror"
+"""The layout of a topic whose source is mirrored from its start on."""
 
 _CODEC: Final = JsonCodec(MigrationRecord, MIGRATION_FORMAT)
 
 
 def encode_migration(record: MigrationRecord) -> bytes:
-    return _CODEC.encode(record)
+    return _CODEC.encode(record, MIGRATION_FORMAT if record.is_live else COLD_FORMAT)
 
 
 def decode_migration(topic: str, value: bytes) -> MigrationRecord:
-    return _CODEC.decode(f"the migration of topic '{topic}'", value)
+    what = f"the migration of topic '{topic}'"
+    version, record = _CODEC.decode_versioned(what, value)
+    if (version != COLD_FORMAT) != record.is_live or record.state not in (_LIVE if record.is_live else _COLD):
+        raise ValueCorrupt(what, f"format {version} is not that of a migration that is {record.state}")
+    if record.is_live and (record.source_topic_id is None or record.attempt is None):
+        raise ValueCorrupt(what, "source_topic_id and attempt: Field required")
+    return record
 
 
 class MigrationLost(MigrationRefused):

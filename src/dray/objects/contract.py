@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 OwnBuffer: TypeAlias = bytearray | memoryview
 """One that its receiver may change."""
+
+WORTH_A_THREAD: Final = 128 * 1024
+"""Work on fewer bytes than that may be done on the event loop by `with_ranges`."""
 
 
 class ObjectError(Exception):
@@ -69,7 +72,8 @@ class ObjectStore(Protocol):
         self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
     ) -> T:
         """What `work` makes of the buffers that `get_ranges` returns, or what it raises. It may be run in a
-        thread, where a store reads in one: then it costs the event loop nothing."""
+        thread, where a store reads in one: then it costs the event loop nothing. On `WORTH_A_THREAD` bytes
+        and more it is."""
 
     async def head(self, path: str) -> ObjectInfo: ...
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing, OwnBuffer
+from dray.objects.contract import WORTH_A_THREAD, Buffer, ObjectError, ObjectInfo, ObjectMissing, OwnBuffer
 from dray.objects.failures import translated_errors
 from dray.objects.names import check_inside, check_path, check_prefix, check_ranges, outside
 from dray.runtime import Runtime
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 _LISTED_AT_ONCE = 1000
 _JOINED_INLINE = 1024 * 1024
-_WORTH_A_THREAD = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class RemoteStore:
         self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
     ) -> T:
         buffers = await self.get_ranges(path, ranges)
-        if sum(map(len, buffers)) < _WORTH_A_THREAD:
+        if sum(map(len, buffers)) < WORTH_A_THREAD:
             return work(buffers)
         return await self._runtime.in_thread(work, buffers)
 

@@ -7,8 +7,11 @@ hold the two together. Nothing here does I/O or knows where batches come from.
 
 from ._core import (
     Batch,
+    KeyOffsets,
     crc32c,
     decode,
+    decode_keys,
+    decode_stored,
     encode,
     find_timestamp,
     patch,
@@ -23,7 +26,7 @@ from ._core import (
     validate,
 )
 from .buffer import Buffer
-from .columns import BytesColumn, Columns, Record
+from .columns import BytesColumn, Columns, Kept, Record
 from .compression import Codec
 from .faults import RecordError, RecordFault
 from .filler import filler
@@ -39,11 +42,15 @@ __all__ = [
     "BytesColumn",
     "Codec",
     "Columns",
+    "Kept",
+    "KeyOffsets",
     "Record",
     "RecordError",
     "RecordFault",
     "crc32c",
     "decode",
+    "decode_keys",
+    "decode_stored",
     "encode",
     "filler",
     "find_timestamp",

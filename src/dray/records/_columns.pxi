@@ -15,33 +15,50 @@ cdef object _new_bytes_column(dray_bytes_column *column, int64_t count, int64_t 
     return BytesColumn(offsets, data, validity)
 
 
-def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
-    """Columns of the records of all batches in `buffer`, which are checked as `validate` does.
-    `max_decompressed_bytes` holds for all of them together. `sparse`: batches may lack records, as those of
-    a log that was compacted by key."""
+cdef list _open_all(buffer, dray_extent *extent, int64_t max_decompressed_bytes, bint sparse):
+    """The sections of all batches, each checked to its last record, and what they take together."""
     cdef _View view = _View(buffer)
     cdef _Section section
     cdef list sections = []
     cdef dray_summary summary
-    cdef dray_extent extent, filled
-    cdef dray_columns into
-    cdef int64_t position = 0, count
-    cdef int answer
+    cdef int64_t position = 0
 
-    memset(&extent, 0, sizeof(extent))
-    memset(&filled, 0, sizeof(filled))
+    memset(extent, 0, sizeof(extent[0]))
     while position < view.size:
         section = _open(buffer, view, position, INT32_MAX, max_decompressed_bytes, sparse)
-        _walk(section, &summary, &extent)
+        _walk(section, &summary, extent)
         sections.append(section)
         position += section.header.size
         if section.view is not view:
             max_decompressed_bytes -= section.size
+    _check_fits(extent)
+    return sections
+
+
+cdef int _check_fits(dray_extent *extent) except -1:
     if max(extent.records, extent.headers, extent.key_bytes, extent.value_bytes, extent.header_key_bytes,
            extent.header_value_bytes) >= INT32_MAX:
         raise RecordError(RecordFault.TOO_LARGE, "the records are too many for columns of 32-bit offsets")
+    return 0
 
-    count = extent.records
+
+def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
+    """Columns of the records of all batches in `buffer`, which are checked as `validate` does.
+    `max_decompressed_bytes` holds for all of them together. `sparse`: batches may lack records, as those of
+    a log that was compacted by key."""
+    cdef dray_extent extent
+    cdef list sections = _open_all(buffer, &extent, max_decompressed_bytes, sparse)
+    return _columns_of(sections, &extent)
+
+
+cdef object _columns_of(list sections, dray_extent *needed):
+    cdef _Section section
+    cdef dray_extent extent = needed[0], filled
+    cdef dray_columns into
+    cdef int64_t count = extent.records
+    cdef int answer
+
+    memset(&filled, 0, sizeof(filled))
     into.row_count = count
     into.header_count = extent.headers
     offsets, timestamps, producer_ids = [uninitialised(8 * count) for _ in range(3)]
@@ -71,7 +88,11 @@ def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=Fals
         _new_bytes_column(&into.header_values, extent.headers, extent.header_value_bytes),
     )
     for section in sections:
-        if section.size < WORTH_RELEASING:
+        if section.places is not None:
+            with nogil:
+                answer = dray_fill_picked(section.data, section.size, &section.header, section.at,
+                                          section.picked, &into, &filled)
+        elif section.size < WORTH_RELEASING:
             answer = dray_fill(section.data, section.size, &section.header, &into, &filled)
         else:
             with nogil:

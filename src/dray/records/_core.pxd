@@ -1,4 +1,4 @@
-# The C beneath: crc32c.h, wire.h, batch.h, unfold.h and columns.h.
+# The C beneath: crc32c.h, wire.h, batch.h, unfold.h, columns.h and keys.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
@@ -108,9 +108,37 @@ cdef extern from "columns.h" nogil:
 
     int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
                   dray_extent *filled)
+    int dray_fill_picked(const uint8_t *data, int64_t size, const dray_header *header, const int64_t *places,
+                         int64_t count, dray_columns *columns, dray_extent *filled)
+    int dray_fill_keys(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
+                       dray_extent *filled)
     const char *dray_plan_batch(const dray_columns *columns, int64_t start, int64_t stop, int64_t target,
                                 dray_plan *plan)
     int dray_write_section(const dray_columns *columns, int64_t start, const dray_plan *plan, uint8_t *section)
     void dray_write_header(const dray_columns *columns, int64_t start, const dray_plan *plan,
                            int64_t section_size, int codec, int32_t base_sequence, int32_t leader_epoch,
                            uint8_t *header)
+
+
+cdef extern from "keys.h" nogil:
+    enum:
+        DRAY_SECRET_SIZE
+
+    ctypedef struct dray_key_offsets:
+        pass
+
+    ctypedef struct dray_kept:
+        const int64_t *offsets
+        int64_t count
+        int64_t tombstones_below
+        int64_t last
+        int keyless
+
+    dray_key_offsets *dray_key_offsets_new(const uint8_t *secret)
+    void dray_key_offsets_free(dray_key_offsets *keys)
+    const char *dray_key_offsets_add(dray_key_offsets *keys, const dray_bytes_column *column,
+                                     const int64_t *offsets, int64_t first, int64_t count)
+    int64_t dray_key_offsets_count(const dray_key_offsets *keys)
+    void dray_key_offsets_copy(const dray_key_offsets *keys, int64_t *into)
+    int64_t dray_pick(const uint8_t *data, int64_t size, const dray_header *header, const dray_kept *kept,
+                      int64_t *places, dray_extent *extent)

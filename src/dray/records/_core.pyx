@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""The compiled core: thin Python faces over crc32c.c, batch.c and unfold.c, and over columns.c (in
-_columns.pxi).
+"""The compiled core: thin Python faces over crc32c.c, batch.c and unfold.c, over columns.c (in
+_columns.pxi) and over keys.c (in _keys.pxi).
 
 `twin.py` says the same in plain Python.
 """
@@ -117,6 +117,9 @@ cdef class _Section:
     cdef _View view
     cdef uint8_t *data
     cdef int64_t size
+    cdef bytearray places  # where the records begin that are wanted; None: all are
+    cdef int64_t *at
+    cdef int64_t picked
 
 
 cdef object _error(dray_problem *problem, int64_t position):
@@ -354,3 +357,4 @@ cpdef bytearray uninitialised(Py_ssize_t size):
 
 
 include "_columns.pxi"
+include "_keys.pxi"

@@ -7,7 +7,7 @@ Going there copies the timestamps alone: the other buffers are shared.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .buffer import Buffer
 from .columns import BytesColumn, Columns
@@ -15,6 +15,8 @@ from .header import NO_PRODUCER
 
 if TYPE_CHECKING:
     import pyarrow
+
+KEY_COLUMNS: Final = ("offset", "key")
 
 
 @cache
@@ -87,6 +89,31 @@ def to_arrow(columns: Columns, partition: int) -> pyarrow.RecordBatch:
         ],
         schema=table,
     )
+
+
+def keys_to_arrow(row_count: int, offsets: Buffer, keys: BytesColumn) -> pyarrow.RecordBatch:
+    """Offsets and keys alone, as `decode_keys` gives them."""
+    import pyarrow as pa
+
+    validity = None if keys.validity is None else pa.py_buffer(keys.validity)
+    buffers = [validity, pa.py_buffer(keys.offsets), pa.py_buffer(keys.data)]
+    columns = [
+        pa.Array.from_buffers(pa.int64(), row_count, [None, pa.py_buffer(offsets)]),
+        pa.Array.from_buffers(pa.binary(), row_count, buffers),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([schema().field(n) for n in KEY_COLUMNS]))
+
+
+def keys_from_arrow(batch: pyarrow.RecordBatch) -> tuple[BytesColumn, int, Buffer]:
+    """The column of keys, the row of it that is the batch's first, and the offsets. Nothing is copied."""
+    keys, offsets = batch.column("key"), batch.column("offset")
+    validity, bounds, data = keys.buffers()
+    column = BytesColumn(
+        offsets=memoryview(bounds),
+        data=b"" if data is None else memoryview(data),
+        validity=None if validity is None else memoryview(validity),
+    )
+    return column, keys.offset, _numbers(offsets)
 
 
 def from_arrow(batch: pyarrow.RecordBatch) -> Columns:

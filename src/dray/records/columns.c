@@ -37,36 +37,85 @@ static int append_headers(const dray_record *record, dray_columns *columns, dray
     return 1;
 }
 
+/* Appends one record as a row of all columns. */
+static inline int append_record(const dray_record *record, const dray_header *header, dray_columns *columns,
+                                dray_extent *filled)
+{
+    int64_t row = filled->records++;
+
+    columns->offsets[row] = (int64_t)((uint64_t)header->base_offset + (uint64_t)record->offset_delta);
+    columns->timestamps[row] =
+        header->attributes & DRAY_LOG_APPEND_TIME
+            ? header->max_timestamp
+            : (int64_t)((uint64_t)header->base_timestamp + (uint64_t)record->timestamp_delta);
+    columns->producer_ids[row] = header->producer_id;
+    columns->producer_epochs[row] = header->producer_epoch;
+    columns->base_sequences[row] = header->base_sequence;
+    columns->attributes[row] = header->attributes & ~DRAY_CODEC_BITS;
+    if (!append_bytes(&columns->keys, row, &filled->key_bytes, record->key, record->key_length))
+        return 0;
+    if (!append_bytes(&columns->values, row, &filled->value_bytes, record->value, record->value_length))
+        return 0;
+    if (record->header_count > 0 && !append_headers(record, columns, filled))
+        return 0;
+    columns->headers[row + 1] = (int32_t)filled->headers;
+    return 1;
+}
+
 int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
               dray_extent *filled)
 {
     const uint8_t *cursor = data, *end = data + size;
-    int32_t attributes = header->attributes & ~DRAY_CODEC_BITS;
-    int is_append_time = header->attributes & DRAY_LOG_APPEND_TIME;
 
     if (header->record_count > columns->row_count - filled->records)
         return -1;
     for (int32_t index = 0; index < header->record_count; index++) {
-        int64_t row = filled->records++;
         dray_record record;
         dray_extent unused = {0};
-        if (dray_read_record(&cursor, end, &record, &unused))
+        if (dray_read_record(&cursor, end, &record, &unused) ||
+            !append_record(&record, header, columns, filled))
             return -1;
-        columns->offsets[row] = (int64_t)((uint64_t)header->base_offset + (uint64_t)record.offset_delta);
-        columns->timestamps[row] =
-            is_append_time ? header->max_timestamp
-                           : (int64_t)((uint64_t)header->base_timestamp + (uint64_t)record.timestamp_delta);
-        columns->producer_ids[row] = header->producer_id;
-        columns->producer_epochs[row] = header->producer_epoch;
-        columns->base_sequences[row] = header->base_sequence;
-        columns->attributes[row] = attributes;
-        if (!append_bytes(&columns->keys, row, &filled->key_bytes, record.key, record.key_length))
+    }
+    return 0;
+}
+
+int dray_fill_picked(const uint8_t *data, int64_t size, const dray_header *header, const int64_t *places,
+                     int64_t count, dray_columns *columns, dray_extent *filled)
+{
+    if (count > columns->row_count - filled->records)
+        return -1;
+    for (int64_t number = 0; number < count; number++) {
+        const uint8_t *cursor = data + places[number];
+        dray_record record;
+        dray_extent unused = {0};
+        if (dray_read_record(&cursor, data + size, &record, &unused) ||
+            !append_record(&record, header, columns, filled))
             return -1;
-        if (!append_bytes(&columns->values, row, &filled->value_bytes, record.value, record.value_length))
+    }
+    return 0;
+}
+
+int dray_fill_keys(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
+                   dray_extent *filled)
+{
+    const uint8_t *cursor = data, *end = data + size;
+
+    if (header->record_count > columns->row_count - filled->records)
+        return -1;
+    for (int32_t index = 0; index < header->record_count; index++) {
+        int64_t row = filled->records++, time;
+        int32_t length, delta;
+        const uint8_t *key;
+        if (!dray_read_varint(&cursor, end, &length) || length < 1 || length > end - cursor)
             return -1;
-        if (record.header_count > 0 && !append_headers(&record, columns, filled))
+        const uint8_t *at = cursor + 1; /* behind the attributes */
+        cursor += length;
+        if (!dray_read_varlong(&at, cursor, &time) || !dray_read_varint(&at, cursor, &delta) ||
+            dray_read_bytes(&at, cursor, &key, &length))
             return -1;
-        columns->headers[row + 1] = (int32_t)filled->headers;
+        columns->offsets[row] = (int64_t)((uint64_t)header->base_offset + (uint64_t)delta);
+        if (!append_bytes(&columns->keys, row, &filled->key_bytes, key, length))
+            return -1;
     }
     return 0;
 }

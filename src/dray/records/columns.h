@@ -36,6 +36,14 @@ typedef struct {
 int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
               dray_extent *filled);
 
+/* The same for the `count` records that begin at `places`. */
+int dray_fill_picked(const uint8_t *data, int64_t size, const dray_header *header, const int64_t *places,
+                     int64_t count, dray_columns *columns, dray_extent *filled);
+
+/* The same for offsets and keys alone: `columns` needs room for nothing else. */
+int dray_fill_keys(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
+                   dray_extent *filled);
+
 typedef struct {
     int64_t row_count;
     int64_t section_size; /* of the records, uncompressed */

@@ -49,6 +49,20 @@ class BytesColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Which records stay when others are superseded."""
+
+    offsets: Buffer
+    """int64, rising: a record with a key stays if its offset is among them"""
+    tombstones_below: int = 0
+    """unless it is a tombstone below this offset"""
+    keyless: bool = False
+    """whether records without a key stay"""
+    last: int = -1
+    """the offset of a record that stays in any case"""
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """Records of one or many batches. What belongs to a batch as a whole is repeated in each of its rows.
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
 from typing import Any, Final, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from dray.runtime.background import BackgroundTasks
+from dray.runtime.identifiers import random_uuid
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class SystemRuntime:
         return time.clock_gettime(_CLOCK)
 
     def uuid(self) -> UUID:
-        return uuid4()
+        return random_uuid()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.bindings._rust import _openssl
 
-from dray.server._tls_records import read_records, take
+from dray.server._tls_records import read_records, send_records, take
 from dray.server.encryption import EncryptionFailed, PeerEnded
 from dray.server.handshakes import meaning_of, verification_failed
 from dray.server.tls import context_named
@@ -30,6 +30,7 @@ def _address(value: Any) -> int:
 
 
 _SSL_READ: Final = _address(_ffi.addressof(_lib, "SSL_read"))
+_SSL_WRITE: Final = _address(_ffi.addressof(_lib, "SSL_write"))
 _BIO_READ: Final = _address(_ffi.addressof(_lib, "BIO_read"))
 _WANTS_MORE: Final = (_lib.SSL_ERROR_WANT_READ, _lib.SSL_ERROR_WANT_WRITE)
 _OPTIONS: Final = (
@@ -244,6 +245,15 @@ class BundledEncryption:
     def take(self) -> bytes:
         size = _lib.BIO_get_mem_data(self._outgoing, self._place)
         return take(_BIO_READ, self._outgoing_address, size) if size > 0 else b""
+
+    def send(self, descriptor: int, data: Buffer) -> tuple[int, bytes]:
+        _lib.ERR_clear_error()
+        done, left, failed = send_records(
+            _SSL_WRITE, self._ssl_address, _BIO_READ, self._outgoing_address, descriptor, data
+        )
+        if failed:
+            raise EncryptionFailed(meaning_of(_reason()))
+        return done, left
 
     def peer_certificate(self) -> bytes | None:
         certificate = _lib.SSL_get_peer_certificate(self._ssl)

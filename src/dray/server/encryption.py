@@ -43,6 +43,11 @@ class Encryption(Protocol):
     def take(self) -> bytes:
         """What the socket has to send."""
 
+    def send(self, descriptor: int, data: Buffer) -> tuple[int, bytes] | None:
+        """Encrypt and send, until all is sent or the socket takes no more: how much of `data` was encrypted,
+        and what of that is left to be sent. None where the library cannot do both at once: then nothing was
+        done. Raises `EncryptionFailed`."""
+
     def peer_certificate(self) -> bytes | None:
         """In DER, verified."""
 
@@ -108,6 +113,9 @@ class SystemEncryption:
 
     def take(self) -> bytes:
         return self._outgoing.read()
+
+    def send(self, descriptor: int, data: Buffer) -> None:  # noqa: ARG002 - the protocol's signature
+        return None
 
     def peer_certificate(self) -> bytes | None:
         return self._ssl.getpeercert(True)

@@ -23,7 +23,7 @@ from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
 from dray.server.muting import Mute
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
-from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
+from dray.server.sending import WORTHWHILE, is_free, send_at_once, unacknowledged
 from dray.server.states import ConnectionStates, Event, Reading, Writing
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._ready_bytes -= size
             self._sent_bytes += size
             self._shared.metrics.sent_bytes.value += size
-            if size >= WORTHWHILE and self._socket >= 0 and not self._transport.get_write_buffer_size():
+            if size >= WORTHWHILE and is_free(self._transport, self._socket):
                 buffers = send_at_once(self._socket, buffers)
             if buffers:
                 self._transport.writelines(buffers)

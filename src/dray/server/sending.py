@@ -14,11 +14,19 @@ import termios
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import asyncio
+
     from dray.server.connection import Buffer
 
 WORTHWHILE: Final = 256 << 10
 
 _MOST_VECTORS: Final = os.sysconf("SC_IOV_MAX")
+
+
+def is_free(transport: asyncio.Transport, socket: int) -> bool:
+    """Whether a socket may be written to beside its transport: that has nothing of its own to send, and has
+    not let go of the socket, whose number may then be another one's."""
+    return socket >= 0 and not transport.is_closing() and not transport.get_write_buffer_size()
 
 
 def send_at_once(socket: int, buffers: list[Buffer]) -> list[Buffer]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
 from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused
+from dray.server.sending import is_free
 
 if TYPE_CHECKING:
     from dray.server.connection import Buffer
@@ -66,6 +67,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         self._received = False
         self._socket: Any = None
+        self._descriptor = -1
         self._waits_for_more = False
         self._reading = True
         self._read_due = False
@@ -84,6 +86,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._socket = transport.get_extra_info("socket")
+        self._descriptor = -1 if self._socket is None else self._socket.fileno()
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
@@ -128,6 +131,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        self._descriptor = -1
         self._backlog.clear()
         self._backlog_bytes = 0
         if self._timer is not None:
@@ -263,10 +267,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             return
         try:
             while self._backlog and left > 0 and not self._socket_full:
-                piece = self._next_piece()
-                left -= len(piece)
-                encryption.write(piece)
-                self._send_encrypted(encryption)
+                left -= self._encrypt_next(encryption, left)
         except EncryptionFailed as error:
             self._handshakes.note(self, str(error))
             self._raw.abort()
@@ -282,6 +283,27 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol_paused = False
             if self._protocol is not None:
                 self._protocol.resume_writing()
+
+    def _encrypt_next(self, encryption: Encryption, left: int) -> int:
+        """How much of the backlog was encrypted. What is large goes to the socket at once, as far as it takes
+        it: that needs nothing to be ahead of it in the transport."""
+        first = self._backlog[0]
+        if len(first) > PIECE_BYTES and is_free(self._raw, self._descriptor):
+            sent = encryption.send(self._descriptor, memoryview(first)[:left])
+            if sent is not None:
+                done, unsent = sent
+                self._backlog_bytes -= done
+                if done < len(first):
+                    self._backlog[0] = memoryview(first)[done:]
+                else:
+                    self._backlog.popleft()
+                if unsent:
+                    self._raw.write(unsent)
+                return done
+        piece = self._next_piece()
+        encryption.write(piece)
+        self._send_encrypted(encryption)
+        return len(piece)
 
     def _next_piece(self) -> Buffer:
         """At most `PIECE_BYTES`. Small buffers are put together, and of a large one a part is given."""

@@ -7,10 +7,14 @@ deletion answered. The sweep comes later: every broker looks at the tombstones n
 what a crashed one began, and once a tombstone has been known for a while (on this broker's own clock)
 sweeps its streams and removes it.
 
-Any process may repeat any step at any time: stream ids and topic ids are never used again.
+Any process may repeat any step at any time: stream ids are never used again. Topic ids are: a topic that was
+attached or linked has its source's, and has it again when that is done anew. So a record counts as the
+tombstone's only if it has one of its streams.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import structlog
 
@@ -63,8 +67,7 @@ class TopicDeletion:
         tombstone = Tombstone(topic.name, topic.topic_id, topic.streams, self._runtime.wall_ms())
 
         async def attempt() -> Tombstone:
-            await self._bury(tombstone)
-            return await self._finish(tombstone)
+            return await self._finish(await self._bury(tombstone))
 
         try:  # each step is safe to repeat
             await update(self._runtime, attempt, (*ALL_FAILURES, LogUnavailable))
@@ -72,24 +75,31 @@ class TopicDeletion:
             raise TopicsUnavailable(f"Whether topic '{topic.name}' was deleted is not known yet.") from error
         _log.info("topic deleted", topic=topic.name, id=str(topic.topic_id), partitions=len(topic.streams))
 
-    async def _bury(self, tombstone: Tombstone) -> None:
+    async def _bury(self, tombstone: Tombstone) -> Tombstone:
+        """The tombstone as it is stored: also with the streams of an earlier topic of this id that are not
+        swept yet."""
         key = keys.deleted_topic(tombstone.topic_id)
+        earlier = await self._store.get(keys.CLUSTER_DOMAIN, key)
+        if earlier is not None:
+            known = decode_tombstone(key, earlier.value)
+            more = tuple(stream for stream in known.streams if stream not in set(tombstone.streams))
+            tombstone = dataclasses.replace(tombstone, streams=tombstone.streams + more)
         await self._store.write(keys.CLUSTER_DOMAIN, [Put(key, encode_tombstone(tombstone))])
+        return tombstone
 
     async def _finish(self, tombstone: Tombstone) -> Tombstone:
         """Delete the record, then close its streams. The tombstone, given back, may name more streams than
         before."""
         while True:
             found = await self._records.read(tombstone.name, certain=True)
-            if found is None or found[0].topic_id != tombstone.topic_id:
+            if found is None or not _is_of(tombstone, found[0]):
                 break
             topic, version = found
             added = tuple(stream for stream in topic.streams if stream not in set(tombstone.streams))
             if added:  # partitions came after the tombstone: it must know their streams first
-                tombstone = Tombstone(
-                    tombstone.name, tombstone.topic_id, tombstone.streams + added, tombstone.deleted_ms
+                tombstone = await self._bury(
+                    dataclasses.replace(tombstone, streams=tombstone.streams + added)
                 )
-                await self._bury(tombstone)
             if await self._records.delete(tombstone.name, version):
                 break
         await self._streams.close_streams(tombstone.streams)
@@ -134,3 +144,8 @@ class TopicDeletion:
                 if not isinstance(error, (LogUnavailable, MetadataError)):
                     self._runtime.background.report("sweep deleted topics", error)
                 _log.warning("a deleted topic is not swept yet", topic=tombstone.name, error=str(error))
+
+
+def _is_of(tombstone: Tombstone, topic: Topic) -> bool:
+    """Partitions come, and never go: a topic keeps the streams that it began with."""
+    return topic.topic_id == tombstone.topic_id and not set(topic.streams).isdisjoint(tombstone.streams)

@@ -194,6 +194,16 @@ class Topics:
         finally:
             self._creating.pop(unified(new.name), None)
 
+    def check_attach(self, name: str, topic_id: UUID, partitions: int) -> None:
+        """Raises `TopicError` where such a topic could not be attached, as far as is known."""
+        check_name(name)
+        check_not_internal(name)
+        if (other := self._cache.colliding(name)) is not None:
+            raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+        self._check_limit(partitions)
+        if (same := self.cached_by_id(topic_id)) is not None and same.name != name:
+            raise InvalidTopicRequest(f"Topic '{same.name}' has the id {topic_id} already.")
+
     async def attach(
         self,
         name: str,
@@ -204,13 +214,7 @@ class Topics:
     ) -> Topic:
         """A topic that began elsewhere, over streams that are laid down: from now on they are seen. It keeps
         the id that its clients know. May be called again."""
-        check_name(name)
-        check_not_internal(name)
-        if (other := self._cache.colliding(name)) is not None:
-            raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
-        self._check_limit(len(streams))
-        if (same := self.cached_by_id(topic_id)) is not None and same.name != name:
-            raise InvalidTopicRequest(f"Topic '{same.name}' has the id {topic_id} already.")
+        self.check_attach(name, topic_id, len(streams))
         topic = dataclasses.replace(
             self._topic(name, topic_id, tuple(streams), replace_configs(config)), leader_epoch=leader_epoch
         )

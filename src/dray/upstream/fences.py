@@ -29,7 +29,7 @@ KINDS: Final = ("acl", "size", "stopped")
 MOMENT_SECONDS: Final = 0.1
 VOUCHED_SECONDS: Final = 10.0
 
-_LARGEST_BATCH: Final = "max.message.bytes"
+LARGEST_BATCH: Final = "max.message.bytes"
 _HEARD_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.05
 
@@ -145,13 +145,13 @@ class SizeFence:
             )
 
     async def put_up(self) -> None:
-        await alter_configs(self.cluster, self.topic, {_LARGEST_BATCH: "0"})
+        await alter_configs(self.cluster, self.topic, {LARGEST_BATCH: "0"})
 
     async def lift(self) -> None:
         if self.before is None:
-            await alter_configs(self.cluster, self.topic, {}, [_LARGEST_BATCH])
+            await alter_configs(self.cluster, self.topic, {}, [LARGEST_BATCH])
         else:
-            await alter_configs(self.cluster, self.topic, {_LARGEST_BATCH: self.before})
+            await alter_configs(self.cluster, self.topic, {LARGEST_BATCH: self.before})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,5 +184,5 @@ async def largest_batch_setting(cluster: Cluster, topic: str) -> str | None:
     """The topic's own `max.message.bytes`, None where it follows the brokers'. 0 is a fence that was left
     behind, and no setting that anybody wants back."""
     described = await describe_topics(cluster, [topic])
-    found = described[0].configs.get(_LARGEST_BATCH)
+    found = described[0].configs.get(LARGEST_BATCH)
     return None if found == "0" else found

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-Offsets: TypeAlias = Mapping[int, int]
-"""By partition."""
+Offsets: TypeAlias = Mapping[Any, object]
+"""By place: whatever says how far the group has read there."""
 
 
 class GroupAct(Enum):
@@ -55,9 +55,7 @@ def after(kept: FollowedGroup, act: GroupAct, committed: Offsets) -> FollowedGro
     return replace(kept, copied=dict(committed), has_moved=act is GroupAct.COPY_AND_HAND_OVER)
 
 
-def may_work_here(kept: FollowedGroup | None, *, is_switched: bool) -> bool:
+def may_work_here(kept: FollowedGroup | None) -> bool:
     """Whether Dray's coordinator lets members in: until then they are answered COORDINATOR_LOAD_IN_PROGRESS.
-    A group that the source never had is Dray's own from the start, but for a topic that is still there."""
-    if kept is None:
-        return is_switched
-    return kept.has_moved
+    A group that the source never had is Dray's own from the start."""
+    return kept is None or kept.has_moved

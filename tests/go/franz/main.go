@@ -3,7 +3,9 @@
 //	franz read BOOTSTRAP GROUP ISOLATION FETCH_BYTES TOPIC...   orders on stdin, see line_reader.py
 //	franz produce BOOTSTRAP TOPIC PARTITION CODEC IDEMPOTENT    records on stdin, their offsets to stdout
 //	franz fetch BOOTSTRAP TOPIC PARTITION OFFSET COUNT          records to stdout
+//	franz follow BOOTSTRAP TOPIC OFFSET BYTES                   offsets to stdout, once a line comes on stdin
 //	franz secure BOOTSTRAP TOPIC MECHANISM TLS CA USER SECRET    produce, read in a group, describe: one line
+//	franz steadily BOOTSTRAP TOPIC PARTITIONS NAME PAUSE_MS     numbered records until a line on stdin, answers to stdout
 //	franz transact BOOTSTRAP ID                                 what a producer with that transactional id is told
 package main
 
@@ -34,8 +36,12 @@ func main() {
 		err = read(bootstrap, arguments, output)
 	case "produce":
 		err = produce(bootstrap, arguments, output)
+	case "steadily":
+		err = steadily(bootstrap, arguments)
 	case "fetch":
 		err = fetch(bootstrap, arguments, output)
+	case "follow":
+		err = follow(bootstrap, arguments, output)
 	case "secure":
 		err = secure(bootstrap, arguments, output)
 	case "transact":
@@ -286,6 +292,41 @@ func fetch(bootstrap kgo.Opt, arguments []string, output *bufio.Writer) error {
 			left--
 		}
 	}
+	return nil
+}
+
+// follow reads partition 0 until it is told to stop, with so many bytes at most in an answer.
+func follow(bootstrap kgo.Opt, arguments []string, output *bufio.Writer) error {
+	most := int32(number(arguments[2]))
+	start := map[int32]kgo.Offset{0: kgo.NewOffset().At(number(arguments[1]))}
+	client, err := kgo.NewClient(
+		bootstrap,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{arguments[0]: start}),
+		kgo.FetchMaxBytes(most),
+		kgo.FetchMaxPartitionBytes(most),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	stopped, stop := context.WithCancel(context.Background())
+	go func() {
+		input().Scan()
+		stop()
+	}()
+	for stopped.Err() == nil {
+		fetches := client.PollFetches(stopped)
+		if stopped.Err() == nil {
+			if err := fetches.Err(); err != nil {
+				return err
+			}
+		}
+		for _, record := range fetches.Records() {
+			fmt.Fprintln(output, record.Offset)
+		}
+	}
+	fmt.Fprintln(output, ".")
 	return nil
 }
 

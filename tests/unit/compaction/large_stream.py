@@ -27,7 +27,7 @@ from dray.runtime import SystemRuntime
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 
-KEYS = 100_000
+KEYS = 300_000
 VALUE = b"v" * 8100
 BATCH = 128  # records, so about a mebibyte
 MOST = 1 << 30

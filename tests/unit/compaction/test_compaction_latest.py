@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.services import compaction_cluster
-from tests.services.keyed_lake import KeyedLake, documented
+from tests.services.keyed_lake import BY_ROUNDS, KeyedLake, SnapshotState, documented
 from tests.services.marks import longer
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
@@ -17,7 +18,15 @@ assert compaction_cluster  # its tests run on virtual time: see conftest
 
 @pytest.mark.parametrize("seed", [1, *(longer(seed) for seed in range(2, 20))])
 async def test_duckdb_says_what_the_log_stands_for(tmp_path: Path, seed: int) -> None:
-    states = await KeyedLake(tmp_path, "orders", Random(seed)).grow(12)
+    await check(tmp_path, await KeyedLake(tmp_path, "orders", Random(seed)).grow(12))
+
+
+@pytest.mark.parametrize("seed", [1, *(longer(seed) for seed in range(2, 20))])
+async def test_duckdb_says_so_of_a_stream_that_is_cleaned_in_rounds(tmp_path: Path, seed: int) -> None:
+    await check(tmp_path, await KeyedLake(tmp_path, "orders", Random(seed), BY_ROUNDS).grow(12))
+
+
+async def check(tmp_path: Path, states: Sequence[SnapshotState]) -> None:
     assert {"append", "delete"} <= {each.operation for each in states}, "files came, and rows left"
     assert any(each.least_clean_point for each in states)
     catalog = SqlCatalog("dray", uri=f"sqlite:///{tmp_path / 'catalog.sqlite'}")

@@ -90,6 +90,39 @@ async def test_a_large_stream_is_cleaned_file_by_file(cluster: Cluster) -> None:
     assert [row[0] for row in rows[0]] == [1, 3, 5, 6, 7], "the table shows the same"
 
 
+async def test_the_table_says_so_with_the_last_file_of_a_round(cluster: Cluster) -> None:
+    """Up to then a file may hold what a later one supersedes. `CheckedCatalog` looks at the keys."""
+    log = await keyed(cluster)
+    same = [(b"a", b"1"), (b"b", b"1")]
+    await files(log, [*same, (b"c", b"1")], [*same, (b"d", b"1")], same, same, [*same, (b"e", b"1")])
+    worker = cluster.worker(FILES)
+    for _ in range(20):
+        await worker.compactor.run_cycle(everything=False)
+        found = await cleaned(log)
+        point = cluster.catalog.points.get(("orders", 0))
+        assert point == (found.end or None), "the log has a point, or the table, and not the other"
+        if found.end:
+            break
+    assert point == len(log.rows)
+    await log.append((b"a", b"9"))
+    await cycle(cluster, FILES, 1)
+    assert cluster.catalog.points == {("orders", 0): point}, "what comes above changes nothing"
+
+
+async def test_the_table_says_nothing_of_a_round_that_it_missed(cluster: Cluster) -> None:
+    """It still holds files that the round has replaced."""
+    log = await keyed(cluster)
+    await files(log, [(b"a", b"1"), (b"b", b"1")], [(b"a", b"2"), (b"c", b"1")], [(b"a", b"3")])
+    without = cluster.worker(FILES, tables=False)
+    for _ in range(3):
+        await without.compactor.run_cycle(everything=False)
+    assert (begun := (await cleaned(log)).round) is not None
+    assert begun.reached == 4, "two files were written again, and the table does not know"
+    await cluster.worker(FILES).compactor.run_cycle(everything=False)
+    assert (await cleaned(log)).end == 5
+    assert cluster.catalog.points == {}
+
+
 async def test_small_files_of_a_round_become_one(cluster: Cluster) -> None:
     log = await keyed(cluster)
     await files(log, *[[(b"a", b"%d" % turn)] for turn in range(4)])
@@ -321,7 +354,7 @@ async def test_a_table_by_day_is_cleaned_over_days(cluster: Cluster) -> None:
     await cycle(cluster, LAZY, 8)
     assert await offsets(log) == [1, 3, 4]
     assert await cluster.entries(log.stream) == ["parquet 0-2", "parquet 2-4", "parquet 4-5"]
-    assert (await cleaned(log)).end == 5
+    assert (await cleaned(log)).end == cluster.catalog.points["orders", 0] == 5
     await log.check()
 
 
@@ -411,6 +444,11 @@ def test_only_a_file_that_follows_brings_a_round_further() -> None:
     assert begun.advanced("k", 4, 12, **{**ahead, "now_ms": None}) == begun, "the clock is doubted"
     assert Cleaned.decode(begun.encode()) == begun
     assert begun.moved(12, 100, 1000).round is None, "a bottom merge went further"
+    assert begun.completed_to("k", 4, 12, emptied=False) == 10
+    assert begun.completed_to("k", 4, 9, emptied=False) is None, "more is to come"
+    assert begun.completed_to("k", 4, 12, emptied=True) is None, "one row of it is superseded"
+    assert begun.completed_to("k", 5, 12, emptied=False) is None, "something lies between"
+    assert begun.completed_to("other", 4, 12, emptied=False) is None
     assert begun.moved(8, 100, 1000).round == begun.round
 
 

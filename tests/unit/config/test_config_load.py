@@ -199,8 +199,8 @@ def test_a_section_that_is_no_section(tmp_path: Path) -> None:
 def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
     assert problem_of_file(tmp_path, "- a\n- b\n") == (
         "the config file (from dray.yaml:1) must hold sections: "
-        "cluster, broker, metadata, objects, foreign, log, limits, topics, groups, routing, compaction, "
-        "iceberg, spark, console, security, oauth, http, logging, metrics"
+        "cluster, broker, metadata, objects, foreign, upstream, log, limits, topics, groups, routing, "
+        "compaction, iceberg, spark, console, security, oauth, http, logging, metrics"
     )
 
 

@@ -11,7 +11,7 @@ from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
 from dray.console.rendering import Templates
-from dray.console.text import duration, moment, number, size
+from dray.console.text import duration, moment, number, price, size
 from dray.inspection.cluster import BrokerRow, ClusterSummary, CompactorRow
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import (
@@ -216,6 +216,21 @@ def test_a_cluster_with_everything_and_with_nothing() -> None:
     assert number(BIG) in text
     assert html.escape(HOSTILE, quote=False)[:20] in text
     rendered("cluster.html", ClusterSummary("", -1, [], 0, 0, 0, {}, [], False, []), now=0)
+
+
+def test_a_topic_shows_what_comes_in_and_what_it_costs() -> None:
+    row = TopicRow("orders", 1, 1, False, 5, 10**12, None, 2_500_000.0, 0.7561)
+    text = rendered("topics.html", TopicsPage([row], 1, 1, 1, 1, ""))
+    assert f"{size(2_500_000)}/s" in text
+    assert "$0.76" in text
+
+
+@pytest.mark.parametrize(
+    ("dollars", "shown"),
+    [(None, "–"), (0.0, "$0"), (0.0001, "under $0.01"), (0.01, "$0.01"), (1234.5, "$1\u202f234.50")],
+)
+def test_a_price_hides_no_cent(dollars: float | None, shown: str) -> None:
+    assert price(dollars) == shown
 
 
 def test_lists_with_gaps() -> None:

@@ -98,6 +98,12 @@ ELSEWHERE = {
     "foreign.options": "the same",
     "foreign.secrets": "the same",
     "foreign.keys": "the same",
+    "upstream.clusters": "test_upstream_clusters.py::test_a_cluster_is_found_by_its_name",
+    "upstream.http": "test_daemon_migrator.py::test_the_flag_of_a_migrator",
+    "upstream.give_up_time": "test_daemon_migrator.py::test_the_settings_of_the_config_arrive",
+    "upstream.straggler_watch": "the same",
+    "upstream.group_interval": "the same",
+    "upstream.metrics_topics": "test_daemon_migrator.py::test_the_topics_furthest_behind_have_numbers",
     "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
     "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.services.iceberg_files import TopicFiles
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import LongType
+from tests.services.iceberg_files import T0, TopicFiles
 from tests.unit.iceberg.harness import loaded, newest, ours
 
 from dray.inspection.snapshots import table_as_of, table_history
+from dray.parquet.statistics import RowGroup
 from dray.tables.iceberg import snapshots as commits
-from dray.tables.iceberg.schema import ENDS
+from dray.tables.iceberg.schema import ENDS, OFFSET
 from dray.tables.iceberg.tables import IcebergTables
 from dray.tables.snapshots import LARGEST_TEXT, TOO_MANY, ends_text, parse_ends
 
@@ -128,3 +133,21 @@ async def test_the_table_as_of_a_time(tables: IcebergTables, files: TopicFiles) 
 async def test_ends_of_a_snapshot_that_is_gone(tables: IcebergTables, files: TopicFiles) -> None:
     await tables.ensure(files.topic)
     assert await tables.ends_of("orders", 17) is None
+
+
+async def test_of_a_file_with_holes_bounds_are_those_of_its_rows(
+    tables: IcebergTables, files: TopicFiles
+) -> None:
+    """Engines answer min and max from them. How far the table is, the snapshot says all the same."""
+    await tables.ensure(files.topic)
+    whole = files.write(0, 0, 20)
+    groups = (RowGroup(4, 50, 2, 3, 100, T0, T0, 6), RowGroup(54, 50, 2, 9, 100, T0, T0, 14))
+    thinned = replace(whole, written=replace(whole.written, record_count=4, row_groups=groups))
+    await tables.commit(files.topic, [files.change("100-1", thinned)], ours)
+    table = await loaded(tables, files)
+    [listed] = [task.file for task in table.scan().plan_files()]
+    bounds = [from_bytes(LongType(), each[OFFSET]) for each in (listed.lower_bounds, listed.upper_bounds)]
+    assert bounds == [3, 14]
+    view = await tables.view(files.topic.topic)
+    assert view is not None
+    assert view.ends == {0: 20}, "the last offsets have no row, and the table is not behind for that"

@@ -15,7 +15,7 @@ from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
 from dray.inspection.records import newest, onwards, positions_in
 from dray.inspection.tail import follow
 from dray.protocol import ErrorCode
-from dray.records import Record
+from dray.records import Record, twin
 
 
 def reader_of(*partitions: FakePartition, fetch_bytes: int = 1 << 20) -> tuple[TopicReader, FakeKafka]:
@@ -139,6 +139,15 @@ async def test_a_batch_that_cannot_be_decoded_is_shown_as_such_and_passed_over()
     assert [row.offset for row in view.rows] == [0, 1, 2, 3, 6, 7, 8]
     assert "offsets 3 to 5 cannot be decoded" in (view.rows[3].trouble or "")
     assert [row.trouble for row in view.rows if row.offset != 3] == [None] * 6
+
+
+async def test_records_of_batches_with_holes_are_shown() -> None:
+    partition = FakePartition()
+    partition.produce(9)
+    base, after, _ = partition.batches[1]
+    partition.batches[1] = base, after, bytes(twin.encode([Record(3, 1, b"k"), Record(5, 1, b"k")]))
+    view = await onwards(reader_of(partition)[0], {0: 0}, 50)
+    assert [(row.offset, row.trouble) for row in view.rows] == [(at, None) for at in (0, 1, 2, 3, 5, 6, 7, 8)]
 
 
 async def test_a_live_view_hands_on_every_record_and_goes_on_where_it_was() -> None:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from dray.cluster.broker import AdvertisedListener, Broker
-from dray.inspection.costs import flow_of, stores_view
+from dray.inspection.costs import Prices, flow_of, received_by_topic, stores_view
 from dray.inspection.scrape import (
     KEPT,
     LARGEST_ANSWER,
@@ -142,3 +142,20 @@ def test_an_object_that_is_not_there_is_no_failure_of_the_store() -> None:
     assert [(row.operation, row.failures) for row in stores_view(taken).objects if row.failures] == [
         ("get", 3)
     ]
+
+
+def of_topics(**received: int) -> str:
+    lines = ["# TYPE dray_topic_produce_bytes_total counter"]
+    lines += [f'dray_topic_produce_bytes_total{{topic="{name}"}} {value}' for name, value in received.items()]
+    return "\n".join([*lines, ""])
+
+
+def test_what_each_topic_takes_in() -> None:
+    before = a_sample(0, a=of_topics(orders=100, quiet=7), b=of_topics(orders=0))
+    after = a_sample(10, a=of_topics(orders=600, quiet=7), b=of_topics(orders=500, new=20))
+    assert received_by_topic(history(before, after)) == {"orders": 100.0, "quiet": 0.0, "new": 2.0}
+    assert received_by_topic(history(before)) is None
+
+
+def test_what_lies_there_costs_by_the_day() -> None:
+    assert Prices().of_a_day(10**12) == pytest.approx(1000 * 0.023 * 12 / 365)

@@ -11,6 +11,7 @@ from dray.inspection.offset_map import MOST_PIECES, MapPiece, map_of, merged
 from dray.inspection.passport import place_in
 from dray.inspection.stored import EntryOf, ReadOnly, ReadOnlyMetadataStore, StoredCluster
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.entry_times import time_in
 from dray.log.jobs import Compaction, Job, JobState
 from dray.log.stream_store import StreamView, Versioned
 from dray.metadata import keys
@@ -89,6 +90,27 @@ def test_a_long_index_is_drawn_with_few_pieces_and_none_of_it_is_lost() -> None:
     assert sum(piece.size for piece in drawn) == 1_000_000
     assert sum(piece.objects for piece in drawn) == 100_000
     assert sum(piece.end - piece.start for piece in drawn if piece.kind == "parquet") == 100
+
+
+def test_the_place_and_the_time_of_a_record_between_holes() -> None:
+    """Its row group is the one that reaches to it; in which row it is, only the rows say."""
+    groups = [RowGroup(4, 500, 2, 2, 1, 100, 200, 4), RowGroup(504, 400, 2, 7, 1, 300, 400, 8)]
+    entry = IndexEntry.parquet([wal(0, 20)], UUID(int=9), "files/9", 1000, 96, groups)
+    assert entry.sparse
+    inside = place_in(EntryOf(entry, False), 3)
+    assert (inside.position, inside.row_group, inside.row) == (4, 0, None)
+    dense = place_in(EntryOf(entry, False), 8)
+    assert (dense.position, dense.row_group, dense.row) == (504, 1, 1)
+    assert place_in(EntryOf(entry, False), 5).row_group is None, "between the groups"
+    assert [time_in(entry, offset) for offset in (0, 2, 4, 5, 8, 9, 19)] == [
+        100,
+        100,
+        100,
+        300,
+        300,
+        400,
+        400,
+    ]
 
 
 def test_the_place_of_a_record() -> None:

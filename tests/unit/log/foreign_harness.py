@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from random import Random
+from struct import pack
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from tests.unit.foreign.fixture_files import AIVEN, KAFSCALE, LOCAL, aiven_partition, local_partition
-from tests.unit.log.harness import DOMAINS, World
+from tests.unit.log.harness import DOMAINS, World, batch_bytes
 
 from dray.foreign import SegmentBatch, kafscale, walk_batches
 from dray.foreign.aiven import read_chunk, read_index_part, read_manifest, unwrap_key
@@ -39,7 +43,8 @@ from dray.log.foreign_tables import AbortedRange, ForeignLayout
 from dray.log.origins import epoch_above
 from dray.log.stream_store import StreamStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.records import Buffer, read_header
+from dray.records import Buffer, Codec, read_header
+from dray.records.compression import compress
 
 EPOCH = epoch_above(0)
 STORE = "old"
@@ -161,6 +166,47 @@ def aiven(partition: int) -> Source:
         source.contents.append(memoryview(data))
     _fill(source.bucket, AIVEN, folder)
     return source
+
+
+def packed(
+    batch_count: int = 64,
+    record_bytes: int = 16 << 10,
+    chunk_bytes: int = 64 << 10,
+    cut_bytes: int | None = None,
+) -> Source:
+    """One segment of many batches as Aiven's plugin stores it: compressed chunks, without encryption. (Those
+    of its fixtures have a single batch each.) Each batch has a row in the index, as far as there is one."""
+    values = [Random(number).randbytes(record_bytes) for number in range(batch_count)]
+    plain = written([(number, one_record(value)) for number, value in enumerate(values)], batch_count)
+    [data] = plain.contents
+    tree = json.loads(next(aiven_partition(0).glob("*.rsm-manifest")).read_text())
+    stored = [
+        bytes(compress(Codec.ZSTD, data[at : at + chunk_bytes])) for at in range(0, len(data), chunk_bytes)
+    ]
+    sizes = [len(chunk) for chunk in stored]
+    index = pack(">IIB", len(sizes), 0, 4) + pack(f">{len(sizes)}I", *sizes)
+    del tree["encryption"]
+    tree["chunkIndex"] = {
+        "type": "variable",
+        "originalChunkSize": chunk_bytes,
+        "originalFileSize": len(data),
+        "transformedChunks": b64encode(bytes(compress(Codec.ZSTD, index))).decode(),
+    }
+    [(segment, _)] = plain.segments
+    path, manifest = "packed/segment.log", "packed/segment.rsm-manifest"
+    source = Source(contents=[data])
+    source.bucket.put(path, b"".join(stored), 0)
+    source.bucket.put(manifest, json.dumps(tree).encode(), 0)
+    changed = replace(
+        segment, path=path, manifest=manifest, layout=ForeignLayout.AIVEN, object_size=sum(sizes)
+    )
+    cuts = [] if cut_bytes is None else _cuts(changed, list(walk_batches(data)), cut_bytes)
+    source.segments.append((changed, cuts))
+    return source
+
+
+def one_record(value: bytes, time: int = 1_000) -> bytearray:
+    return batch_bytes([value], timestamps=[time])
 
 
 def kafscale_segment() -> Source:

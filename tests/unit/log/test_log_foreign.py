@@ -14,6 +14,7 @@ from tests.unit.log.foreign_harness import (
     aiven,
     kafka,
     kafscale_segment,
+    packed,
     written,
 )
 from tests.unit.log.harness import EVERYTHING, append, batch_bytes, read, values_in
@@ -32,6 +33,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "kafka": lambda: kafka(0),
     "kafka, cut": lambda: kafka(0, 100_000),
     "aiven": lambda: aiven(0),
+    "packed, cut": lambda: packed(cut_bytes=200_000),
     "kafscale": kafscale_segment,
 }
 

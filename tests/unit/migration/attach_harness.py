@@ -57,9 +57,11 @@ class Cluster:
     async def order(self) -> AttachOrder:
         """The inventory is taken anew."""
         source = await self.source()
-        question = Question("orders", self.layout, keys=KeyRing({"key1": aiven_key()}))
+        keys_known = KeyRing({"key1": aiven_key()})
+        question = Question("orders", self.layout, keys=keys_known)
         plan = await make_plan(source, question, await take_inventory(source, question), now_ms=1)
-        return AttachOrder(replace(plan, offsets=OFFSETS), "memory:", "old", {"compression.type": "zstd"})
+        config = {"compression.type": "zstd"}
+        return AttachOrder(replace(plan, offsets=OFFSETS), "memory:", "old", config, keys_known)
 
     def process(self, dies_after: str = "") -> Attacher:
         def reached(step: str) -> None:
@@ -104,7 +106,7 @@ class Cluster:
 
     async def check_attached(self, plan: AttachPlan) -> None:
         """All of it is there, once."""
-        topics = self.process()._topics
+        topics = self.process().topics
         topic = await topics.refresh("orders")
         assert topic is not None
         assert (topic.topic_id, len(topic.streams)) == (plan.topic_id, 2)

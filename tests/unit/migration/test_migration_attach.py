@@ -68,7 +68,7 @@ async def test_another_process_goes_on_after_any_step(cluster: Cluster, step: st
     with pytest.raises(Killed):
         await cluster.process(step).attach(await cluster.source(), order)
     if step in UNSEEN:
-        assert await cluster.process()._topics.refresh("orders") is None
+        assert await cluster.process().topics.refresh("orders") is None
     record = await cluster.process().attach(await cluster.source(), await cluster.order())
     assert record.state is MigrationState.ATTACHED
     await cluster.check_attached(order.plan)
@@ -123,7 +123,7 @@ async def test_a_process_that_was_aborted_lays_nothing_down(
     setattr(sleeper, sleeps_before, woken)
     with pytest.raises(MigrationLost):
         await slow.attach(source, order)
-    assert await cluster.process()._topics.refresh("orders") is None
+    assert await cluster.process().topics.refresh("orders") is None
     left = await cluster.keys_below(keys.STREAMS)
     assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
     assert await cluster.uploads() == []
@@ -170,7 +170,7 @@ async def test_a_refused_partition_refuses_the_attach_and_nothing_is_written(clu
 
 async def test_a_topic_that_was_born_here_is_not_attached_over(cluster: Cluster) -> None:
     process = cluster.process()
-    await process._topics.create(NewTopic("orders", 1))
+    await process.topics.create(NewTopic("orders", 1))
     with pytest.raises(MigrationRefused, match="exists already, and was not attached"):
         await process.attach(await cluster.source(), await cluster.order())
 

@@ -260,6 +260,21 @@ async def test_only_what_kafka_says_is_finished_counts() -> None:
     assert "Kafka says 0 to 20000" in str(refused.refused[0])
 
 
+async def test_a_hole_at_the_end_of_a_segment_is_known_from_kafka() -> None:
+    """Compaction may have removed its last records. Its bytes do not say so, and Kafka's topic does."""
+    whole = await plan_of(local_files(), TIERED)
+    finished = said(whole)
+    last = whole.partitions[0].lineage.chosen[-1].segment
+    finished[last.segment_id] = finished[last.segment_id]._replace(end_offset=last.end + 99)
+    plan = await plan_of(local_files(), TIERED, finished=finished)
+    assert plan.refused == ()
+    assert plan.partitions[0].end == last.end + 100
+    assert plan.partitions[0].lineage.chosen[-1].segment.rows == last.rows
+    finished[last.segment_id] = finished[last.segment_id]._replace(size=last.segment_size + 1)
+    refused = await plan_of(local_files(), TIERED, finished=finished)
+    assert "Kafka says" in str(refused.refused[0]), "of more bytes than there are"
+
+
 async def test_two_topics_of_one_name_are_refused_until_one_is_named() -> None:
     files = local_files()
     first, other = "QEs4mK46TZ-ZIBB_kHfSvA", "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -11,7 +12,7 @@ import pytest
 from tests.unit.server.harness import Client, serving
 
 from dray.server.connection import Connection
-from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
+from dray.server.sending import WORTHWHILE, is_free, send_at_once, unacknowledged
 
 
 @pytest.fixture
@@ -62,6 +63,31 @@ def test_a_dead_peer_is_left_to_the_transport(pair: tuple[socket.socket, socket.
     ours, theirs = pair
     theirs.close()
     assert send_at_once(ours.fileno(), [b"lost"]) == [b"lost"]
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "closing", "queued", "free"),
+    [(7, False, 0, True), (-1, False, 0, False), (7, True, 0, False), (7, False, 1, False)],
+    ids=["idle", "no socket", "let go", "something is ahead"],
+)
+def test_a_socket_is_written_to_only_where_its_transport_is_idle(
+    descriptor: int, closing: bool, queued: int, free: bool
+) -> None:
+    """A transport that closes has let go of the number: it may be another connection's already."""
+    assert is_free(Stated(closing, queued), descriptor) is free
+
+
+class Stated(asyncio.Transport):
+    def __init__(self, closing: bool, queued: int) -> None:
+        super().__init__()
+        self._closing = closing
+        self._queued = queued
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        return self._queued
 
 
 def test_what_the_system_holds_for_the_peer_is_known() -> None:

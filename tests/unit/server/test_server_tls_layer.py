@@ -167,6 +167,41 @@ async def test_what_the_socket_does_not_take_is_counted_and_not_encrypted_ahead(
         await client.close()
 
 
+async def test_answers_of_many_parts_arrive_whole_and_in_order() -> None:
+    answers = [os.urandom(3 * MEBIBYTE + number) for number in range(6)]
+
+    async def dispatch(request: memoryview, _connection: Any) -> Any:
+        return (answers[int(bytes(request))],)
+
+    async with serving(dispatch, listeners=tls_listener()) as server:
+        client = await Client.to(server.address, ssl=trust(), limit=1000)
+        for number in range(len(answers)):
+            client.send(b"%d" % number)
+        for answer in answers:
+            assert await client.receive() == answer
+        await client.close()
+
+
+async def test_nothing_goes_past_what_waits_in_the_transport() -> None:
+    answer = os.urandom(MEBIBYTE)
+
+    async def dispatch(_request: memoryview, _connection: Any) -> Any:
+        return (answer,)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        peer = Peer(dispatch)
+        peer.layer._descriptor = ours.fileno()
+        peer.raw.unsent = 1
+        peer.send(b"ask")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+    assert peer.receive() == pack(">i", len(answer)) + answer
+
+
 def test_an_answer_is_whole_before_the_connection_ends(run: Callable[..., Any]) -> None:
     async def dispatch(_request: memoryview, _connection: Any) -> Any:
         raise CloseConnection("asked to", (bytes(5 * MEBIBYTE),))

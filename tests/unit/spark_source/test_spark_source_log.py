@@ -23,6 +23,7 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from dray.records import Record, filler, twin
 from dray.spark_source.log import SourceError, TopicLog
 from dray.spark_source.options import SourceOptions
 from dray.spark_source.ranges import Range
@@ -82,6 +83,17 @@ async def test_records_are_read_where_they_are_led() -> None:
     rows = [each async for each in log_on(TOPIC_ID, one=one, two=two).read(Range(0, 1, 3))]
     assert [row for each in rows for row in each.column("value").to_pylist()] == [b"b", b"c"]
     assert [request.topics[0].partitions[0].fetch_offset for request in two.seen] == [1, 1]
+
+
+async def test_offsets_without_a_record_are_passed_over() -> None:
+    """In a batch, between batches, and behind the last one, up to the end of the range."""
+    sparse = twin.encode([Record(2, 1, b"k", b"a"), Record(5, 1, b"k", b"b")])
+    later = twin.encode([Record(9, 1, b"k", b"c")])
+    one = ScriptedBroker(
+        MetadataRequest=metadata(1), FetchRequest=[fetched(bytes(sparse + later)), fetched(filler(19, 0))]
+    )
+    rows = [each async for each in log_on(TOPIC_ID, one=one).read(Range(0, 3, 20))]
+    assert [row for each in rows for row in each.column("offset").to_pylist()] == [5, 9]
 
 
 async def test_what_does_not_pass_is_said_at_once() -> None:

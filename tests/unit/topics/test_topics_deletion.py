@@ -15,6 +15,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Delete, Operation, Put
 from dray.topics import (
     NewTopic,
+    Topic,
     Topics,
     TopicsUnavailable,
     UnknownTopic,
@@ -196,6 +197,40 @@ async def test_a_creation_that_lands_after_its_deletion_is_taken_away(
     await topics.sweep_deleted()
     assert await topics.refresh("orders") is None
     assert streams.swept == set(topic.streams)
+
+
+async def test_a_topic_that_came_back_with_its_id_is_spared(
+    topics: Topics, make_topics: MakeTopics, streams: FakeStreams, store: ScriptedStore
+) -> None:
+    """One that is attached or linked has the id of its source: also when that is done again."""
+
+    async def attach(by: Topics) -> Topic:
+        return await by.attach("orders", UUID(int=7), await streams.create_streams(2), {}, 65_536)
+
+    first = await attach(topics)
+    await topics.delete("orders")
+    again = await attach(topics)
+    other = make_topics()
+    await other.sweep_deleted()
+    await other.sweep_deleted()
+    assert await other.refresh("orders") == again
+    assert streams.open == set(again.streams)
+    assert streams.swept == set(first.streams)
+
+
+async def test_two_deletions_of_one_id_are_swept_both(
+    topics: Topics, streams: FakeStreams, store: ScriptedStore
+) -> None:
+    taken: set[int] = set()
+    for _ in range(2):
+        found = await topics.attach("orders", UUID(int=7), await streams.create_streams(2), {}, 65_536)
+        taken |= set(found.streams)
+        await topics.delete("orders")
+    await topics.sweep_deleted()
+    await topics.sweep_deleted()
+    assert await topics.refresh("orders") is None
+    assert streams.swept == taken
+    assert await store.get(keys.CLUSTER_DOMAIN, keys.deleted_topic(UUID(int=7))) is None
 
 
 async def test_a_sweep_that_fails_is_tried_again(topics: Topics, streams: FakeStreams) -> None:

@@ -39,13 +39,12 @@ def test_what_is_done(kept: FollowedGroup, seen: SourceGroup, is_switched: bool,
 def test_a_group_works_here_once_it_has_moved() -> None:
     kept = after(FollowedGroup(), GroupAct.COPY, {0: 5})
     assert kept == FollowedGroup({0: 5})
-    assert not may_work_here(kept, is_switched=True)
+    assert not may_work_here(kept)
     kept = after(kept, GroupAct.COPY_AND_HAND_OVER, {0: 6})
     assert kept == FollowedGroup({0: 6}, has_moved=True)
-    assert may_work_here(kept, is_switched=True)
+    assert may_work_here(kept)
     assert after(kept, GroupAct.NOTHING, {0: 9}) == kept
 
 
-def test_a_group_that_the_source_never_had_waits_for_the_switch() -> None:
-    assert not may_work_here(None, is_switched=False)
-    assert may_work_here(None, is_switched=True)
+def test_a_group_that_the_source_never_had_works_at_once() -> None:
+    assert may_work_here(None)

@@ -9,6 +9,7 @@
 - A closed stream means that the topic was deleted: the answer is unknown topic (or id), and what was known of
   it is read again. The records are *not* moved to a new topic of that name: pipelined requests would
   overtake each other on the way there. The client tries again in order.
+- A topic that another cluster still owns is sent on to it, and answered as it answers (`forwarded`).
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 - A transactional id is refused. The client's timeout is not applied: an append that is given up here may
   still happen, and the log ends its own attempts.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dray.api.produce.batches import AcceptedBatch, BatchRejected
-from dray.api.produce.refusals import Refusals
+from dray.api.produce.forwarded import ForwardedPart, forward, is_forwarded
+from dray.api.produce.refusals import REFUSALS, Place, Refusals
 from dray.api.produce.scheduling import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.shared import (
     NO_TRANSACTIONS,
@@ -36,15 +37,14 @@ from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
 _GATE: Final = "produce"
-_REFUSALS: Final = "produce refusals"
 _OVERTAKES: Final = BatchRejected(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
 _FORBIDDEN: Final = BatchRejected(WRITE_TOPIC.refusal, WRITE_TOPIC.reason)
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
-# An append that is under way, or what became of a partition that got no further.
-_Begun: TypeAlias = tuple[Topic, asyncio.Future[AppendResult]] | BatchRejected
+# An append that is under way, or what became of a partition that got no further, or went to its source.
+_Begun: TypeAlias = tuple[Topic, asyncio.Future[AppendResult]] | BatchRejected | PartitionProduceResponse
 # A batch that may be appended, or why it may not.
 _Judged: TypeAlias = tuple[Topic, AcceptedBatch] | BatchRejected
 
@@ -57,12 +57,15 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
         return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
     request_bytes = DecompressionBudget(context.services.settings.max_request_decompressed_bytes)
     alone = _begin_alone(context, parts, request_bytes) if len(parts) == 1 else None
-    begun = await _begin_all(context, parts, request_bytes) if alone is None else (alone,)
+    begun = await _begin_all(context, request, parts, request_bytes) if alone is None else (alone,)
     faults: list[LogError] = []
     results: list[PartitionProduceResponse] = []
     for one, (_, part) in zip(begun, parts, strict=True):
         if isinstance(one, BatchRejected):
             results.append(_failed(part.index, one))
+            continue
+        if isinstance(one, PartitionProduceResponse):
+            results.append(one)
             continue
         topic, future = one
         try:
@@ -101,11 +104,13 @@ def _begin_alone(context: Context, parts: _Parts, request_bytes: DecompressionBu
     services = context.services
     ((data, part),) = parts
     state = context.connection.state
-    if _GATE in state or _REFUSALS in state or services.settings.enforce_owner:
+    if _GATE in state or REFUSALS in state or services.settings.enforce_owner:
         return None
     by_id = context.header.api_version >= _BY_ID
     topic = services.topics.cached_by_id(data.topic_id) if by_id else services.topics.cached(data.name)
     if topic is None or not 0 <= part.index < len(topic.streams):
+        return None
+    if topic.leader_epoch and is_forwarded(services, topic, part.index):
         return None
     if context.access is not None and isinstance(
         refused := _refuse_forbidden(context, [topic])[0], BatchRejected
@@ -129,7 +134,9 @@ def _begin_alone(context: Context, parts: _Parts, request_bytes: DecompressionBu
 # --- the common case: known topics, small batches, nothing to wait for
 
 
-async def _begin_all(context: Context, parts: _Parts, request_bytes: DecompressionBudget) -> Sequence[_Begun]:
+async def _begin_all(
+    context: Context, request: ProduceRequest, parts: _Parts, request_bytes: DecompressionBudget
+) -> Sequence[_Begun]:
     found = judged = None
     waits = False
     if _GATE not in context.connection.state:
@@ -137,7 +144,7 @@ async def _begin_all(context: Context, parts: _Parts, request_bytes: Decompressi
     if found is not None:
         judged, waits = _judge_at_once(context, found, parts, request_bytes)
     if judged is None or waits:
-        return await _begin_in_turn(context, found, judged, parts, request_bytes)
+        return await _begin_in_turn(context, request, found, judged, parts, request_bytes)
     return _begin(context, judged, parts)
 
 
@@ -149,6 +156,8 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchReje
     for data, part in parts:
         topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.name)
         if topic is None or not 0 <= part.index < len(topic.streams):
+            return None
+        if topic.leader_epoch and is_forwarded(context.services, topic, part.index):
             return None
         known.append(topic)
     if len(parts) > 1 and repeated(
@@ -213,6 +222,7 @@ def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) ->
 
 async def _begin_in_turn(
     context: Context,
+    request: ProduceRequest,
     found: Sequence[Topic | BatchRejected] | None,
     judged: Sequence[_Judged | None] | None,
     parts: _Parts,
@@ -221,6 +231,7 @@ async def _begin_in_turn(
     """Topics that were found and batches that were judged are not looked at again: judging a batch may have
     changed it."""
     state = context.connection.state
+    came = context.services.runtime.monotonic()
     before: asyncio.Event | None = state.get(_GATE)
     gate = state[_GATE] = asyncio.Event()
     try:
@@ -229,6 +240,9 @@ async def _begin_in_turn(
         if found is None or judged is None:
             found = await _find_in_turn(context, parts)
             judged = [None] * len(parts)
+            foreign = _forwarded(context, found, parts)
+            if foreign:
+                return await _begin_or_forward(context, request, came, found, foreign, parts, request_bytes)
         # One after the other: a request holds one batch unfolded at a time, however many it brings.
         judged = [
             await _judge_in_turn(context, topic, part, request_bytes) if one is None else one
@@ -239,6 +253,55 @@ async def _begin_in_turn(
         gate.set()
         if state.get(_GATE) is gate:
             del state[_GATE]
+
+
+async def _begin_or_forward(
+    context: Context,
+    request: ProduceRequest,
+    came: float,
+    found: Sequence[Topic | BatchRejected],
+    foreign: Mapping[int, ForwardedPart],
+    parts: _Parts,
+    request_bytes: DecompressionBudget,
+) -> list[_Begun]:
+    """Some of the batches are the source's to append. What they are answered with is waited for here, behind
+    the gate: the next request of the connection is for the source too, mostly."""
+    waiting = BatchRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "The batch was not sent on.")
+    judged: list[_Judged] = [
+        waiting if number in foreign else await _judge_in_turn(context, topic, part, request_bytes)
+        for number, (topic, (_, part)) in enumerate(zip(found, parts, strict=True))
+    ]
+    begun = _begin(context, judged, parts)
+    left = request.timeout_ms / 1000 - (context.services.runtime.monotonic() - came)
+    for number, answer in (await forward(context, foreign, request.acks, left)).items():
+        _, topic, part = foreign[number]
+        if answer is None:
+            begun[number] = await _append_here(context, topic, part, request_bytes)
+        else:
+            begun[number] = answer
+    return begun
+
+
+async def _append_here(
+    context: Context, topic: Topic, part: PartitionProduceData, request_bytes: DecompressionBudget
+) -> _Begun:
+    judged = await _judge_in_turn(context, topic, part, request_bytes)
+    if isinstance(judged, BatchRejected):
+        return judged
+    _, accepted = judged
+    stream = topic.streams[part.index]
+    log = context.services.log
+    return topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)
+
+
+def _forwarded(
+    context: Context, found: Sequence[Topic | BatchRejected], parts: _Parts
+) -> dict[int, ForwardedPart]:
+    return {
+        number: (_place(context, data, part), topic, part)
+        for number, (topic, (data, part)) in enumerate(zip(found, parts, strict=True))
+        if isinstance(topic, Topic) and is_forwarded(context.services, topic, part.index)
+    }
 
 
 async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected]:
@@ -334,14 +397,14 @@ def _keep_order(
 ) -> Sequence[Topic | BatchRejected]:
     """Refuse batches behind one that was refused before it reached the log, until that one has come again."""
     state = context.connection.state
-    refusals: Refusals | None = state.get(_REFUSALS)
+    refusals: Refusals | None = state.get(REFUSALS)
     if not refusals and not any(isinstance(topic, BatchRejected) for topic in found):
         return found
     if refusals is None:
-        refusals = state[_REFUSALS] = Refusals()
+        refusals = state[REFUSALS] = Refusals()
     kept: list[Topic | BatchRejected] = []
     for topic, (data, part) in zip(found, parts, strict=True):
-        place = data.topic_id if context.version >= _BY_ID else data.name, part.index
+        place = _place(context, data, part)
         overtakes = False
         if isinstance(topic, BatchRejected):
             refusals.note(place, part.records)
@@ -349,8 +412,12 @@ def _keep_order(
             overtakes = refusals.overtakes(place, part.records)
         kept.append(_OVERTAKES if overtakes else topic)
     if not refusals:
-        del state[_REFUSALS]
+        del state[REFUSALS]
     return kept
+
+
+def _place(context: Context, data: TopicProduceData, part: PartitionProduceData) -> Place:
+    return data.topic_id if context.version >= _BY_ID else data.name, part.index
 
 
 # --- the answer
@@ -388,7 +455,7 @@ def _conclude(
                     f"(correlation {context.header.correlation_id}, client {context.header.client_id!r})"
                 )
         return None
-    response = ProduceResponse()
+    response = ProduceResponse(throttle_time_ms=context.wait_ms)
     position = 0
     for data in request.topic_data:
         end = position + len(data.partition_data)

@@ -17,6 +17,9 @@ from dray.log.failed_sequences import is_behind
 from dray.records import HEADER_SIZE, NO_PRODUCER, BatchHeader, Buffer, read_header
 from dray.records.header import MAGIC
 
+REFUSALS: Final = "produce refusals"
+"""Under this name a connection's state has them, while there are any."""
+
 _REMEMBERED: Final = 1000
 
 Place = tuple[str | UUID, int]

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from dray.api.shared.checks import Check
+from dray.api.shared.linked_topics import Forwarder, LinkedTopics
 from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
 from dray.log.origins import Origin
@@ -149,6 +150,8 @@ class Services:
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
     traffic: TopicTraffic = field(default_factory=uncounted_traffic)
+    forwarder: Forwarder | None = None  # None where no source is configured
+    linked: LinkedTopics | None = None
 
     @property
     def acls(self) -> Acls | None:

@@ -10,7 +10,17 @@ from uuid import UUID
 
 import typer
 
-from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
+from dray.cli.commands import migrate_live
+from dray.cli.commands.migrate_stragglers import stragglers
+from dray.cli.link_views import live_as_plain, print_live
+from dray.cli.migration_views import (
+    AttachBar,
+    borrowed_text,
+    plan_as_plain,
+    print_plan,
+    print_status,
+    status_as_plain,
+)
 from dray.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -23,18 +33,20 @@ from dray.cli.output import print_json
 from dray.client import Cluster, RequestFailed
 from dray.client.admin import describe_cluster
 from dray.config import Settings
-from dray.daemon import migration
+from dray.daemon import links, migration
 from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
+from dray.migration.status import MigrationStatus
 from dray.protocol import ErrorCode
 
 SHOWN_SECONDS = 30
 
 app = typer.Typer(
-    help="Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.\n\n"
-    "The source keeps every byte. Begin with [bold]drayd migrate plan[/], which only looks.",
+    help="Bring topics of Kafka here: from a running cluster, or from what one left in tiered storage.\n\n"
+    "A running one: [bold]link[/], [bold]status[/], [bold]switch[/]. One that is gone or stopped: "
+    "[bold]plan[/], [bold]attach[/]; what it left is read in place, and nothing is copied.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -168,16 +180,18 @@ def attach(
     shown: list[AttachPlan] = []
 
     def approve(found: AttachPlan) -> bool:
-        bar.pause()
+        bar.begin("attaching")
         shown.append(found)
         print_plan(found)
+        if found.refused:
+            return False
         if yes:
             return True
         if not sys.stdin.isatty():
             raise Failure("nothing was done: add --yes to attach it", USAGE)
         return typer.confirm("Attach it?")
 
-    with AttachBar("attaching") as bar:
+    with AttachBar("looking at the source") as bar:
         done = migration.attach(settings, request, configs, approve, bar)
     if done is None:
         if shown and shown[0].refused:
@@ -195,18 +209,32 @@ def status(
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", help="One topic; without it, all.", show_default=False)
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every second, until it is Dray's.")
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the topics that were attached, how far each has come, and which still need their source."""
-    found = migration.status(load_config(config, data_dir).settings, topic)
+    """Show the topics that were attached or linked, how far each has come, and which still need their
+    source. With a topic that is linked: its mirror, partition by partition."""
+    settings = load_config(config, data_dir).settings
+    if topic is not None and watch:
+        links.watch_live(
+            settings, topic, lambda live: print_json(live_as_plain(live)) if json else print_live(live)
+        )
+        return
+    live = None if topic is None else links.live_status(settings, topic)
+    if live is not None:
+        print_json(live_as_plain(live)) if json else print_live(live)
+        return
+    found = migration.status(settings, topic)
     if json:
         print_json([status_as_plain(each) for each in found])
     else:
         print_status(found)
     if topic is not None and not found:
-        raise Failure(f"topic {topic} was never attached here")
+        raise Failure(f"topic {topic} was never attached or linked here")
 
 
 @app.command("copy")
@@ -219,10 +247,19 @@ def copy(
     """Copy the segments that a topic still reads from its source into our own store. Then the source may
     go."""
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Copy all segments of {topic} into the cluster's own object store?")
-    with AttachBar("copying") as bar:
-        count = migration.take_over(settings, topic, copy=True, progress=bar)
-    print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    with AttachBar("copying", of_bytes=True) as bar:
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: each is copied into {settings.objects_url}")
+            return _confirmed(yes, "Copy them?")
+
+        count = migration.take_over(settings, topic, approve, copy=True, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    else:
+        print(f"topic {topic}: nothing is borrowed, the source is not needed any more")
 
 
 @app.command("adopt")
@@ -239,30 +276,59 @@ def adopt(
     gone, or delete them itself. The credentials of the foreign store must allow to delete.
     """
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Is the source of {topic} shut down for good, and may Dray delete its segments?")
     with AttachBar("adopting") as bar:
-        count = migration.take_over(settings, topic, copy=False, progress=bar)
-    print(f"topic {topic}: {count} segments adopted")
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: from now on Dray deletes them there once nothing needs them")
+            return _confirmed(yes, f"Is the source of {topic} shut down for good, and may Dray delete them?")
+
+        count = migration.take_over(settings, topic, approve, copy=False, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments adopted")
+    else:
+        print(f"topic {topic}: nothing is borrowed, there is nothing to adopt")
 
 
 @app.command("abort")
 def abort(
     topic: TopicArgument,
+    *,
+    without_source: Annotated[
+        bool,
+        typer.Option(
+            "--without-source", help="The source is gone for good: do not try to lift a fence there."
+        ),
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Take back an attach that did not come to its end. The source is not touched. A topic that is attached
-    is deleted like any other (drayd admin topics delete); what it borrowed stays where it is."""
+    """Take back an attach that did not come to its end, or a link before it is switched: the topic goes here,
+    and the source is as before. A fence that a switch put up there is lifted.
+
+    A topic that is Dray's is deleted like any other (drayd admin topics delete); what it borrowed stays where
+    it is."""
     settings = load_config(config, data_dir).settings
     found = migration.status(settings, topic)
     if not found:
         print(f"topic {topic}: there is nothing to abort")
         return
-    if found[0].record.state in (MigrationState.ATTACHING, MigrationState.ABORTING):
-        _confirm(yes, f"Take back the attach of {topic}?")
-    migration.abort(settings, topic)
-    print(f"topic {topic}: the attach was taken back")
+    record = found[0].record
+    what = "link" if record.is_live else "attach"
+    if record.state not in (MigrationState.ATTACHED, MigrationState.SWITCHED, MigrationState.MOVED):
+        more = ", and delete what was mirrored of it here" if record.is_live else ""
+        if not _confirmed(yes, f"Take back the {what} of {topic}{more}?"):
+            print("Nothing was done.")
+            return
+    links.abort(settings, topic, without_source=without_source)
+    print(f"topic {topic}: the {what} was taken back")
+
+
+app.command("link")(migrate_live.link)
+app.command("switch")(migrate_live.switch)
+app.command("stragglers")(stragglers)
 
 
 def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | None) -> None:
@@ -315,13 +381,12 @@ def _refusal(plan: AttachPlan) -> str:
     )
 
 
-def _confirm(yes: bool, question: str) -> None:
+def _confirmed(yes: bool, question: str) -> bool:
     if yes:
-        return
+        return True
     if not sys.stdin.isatty():
         raise Failure("nothing was done: add --yes", USAGE)
-    if not typer.confirm(question):
-        raise Failure("nothing was done")
+    return typer.confirm(question)
 
 
 def _pairs(given: Sequence[str] | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dray.groups.coordinator.contract import (
     TooLarge,
     Unreachable,
 )
+from dray.groups.coordinator.gate import CopiedOffsets, GroupWaits
 from dray.groups.coordinator.lease import LeaseHolder
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import GROUP_STATES
@@ -22,8 +23,10 @@ from dray.groups.coordinator.service import Groups
 
 __all__ = [
     "GROUP_STATES",
+    "CopiedOffsets",
     "GroupListing",
     "GroupUnavailable",
+    "GroupWaits",
     "Groups",
     "GroupsObserver",
     "GroupsSettings",

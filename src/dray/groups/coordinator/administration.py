@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from dray.groups import classic, consumer
 from dray.groups.coordinator.contract import GroupUnavailable, Unreachable
+from dray.groups.coordinator.gate import GroupWaits
 from dray.groups.coordinator.lease import LeaseHolder, decode_holder
 from dray.groups.coordinator.ledger import Place
 from dray.groups.coordinator.machines import State, decode_state
 from dray.groups.coordinator.service import Groups
 from dray.groups.coordinator.storage import decode_record
+from dray.groups.followed import decode_copy
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, StoredValue
 from dray.metadata.values import UnreadableValue
@@ -21,10 +23,16 @@ from dray.protocol import ErrorCode
 
 _log = structlog.get_logger(__name__)
 
+_JUDGED_AT_ONCE: Final = 100
+"""How many copies of groups may keep the processor: each is a JSON value with all offsets of its group."""
+
 
 async def describe_classic(groups: Groups, group_id: str, version: int) -> classic.ClassicGroupDescription:
     """As DescribeGroups shows it: a group of the other protocol is none. Raises `GroupUnavailable`."""
-    state = await groups.state(group_id)
+    try:
+        state = await groups.state(group_id)
+    except GroupWaits:
+        return classic.description_of(classic.ClassicGroup(group_id, 0))
     if isinstance(state, classic.ClassicGroup):
         return classic.description_of(state)
     return classic.description_of_none(group_id, version)
@@ -32,7 +40,11 @@ async def describe_classic(groups: Groups, group_id: str, version: int) -> class
 
 async def describe_consumer(groups: Groups, group_id: str) -> consumer.ConsumerGroupDescription:
     """Raises `GroupUnavailable`, with GROUP_ID_NOT_FOUND where there is no such group of this protocol."""
-    state = await groups.state(group_id)
+    state: State
+    try:
+        state = await groups.state(group_id)
+    except GroupWaits:  # it is shown as a classic one, until its members say what they speak
+        state = classic.ClassicGroup(group_id, 0)
     if isinstance(state, consumer.ConsumerGroup):
         return consumer.description_of(state, groups.view, groups.settings.consumer)
     what = "not found" if state is None else "not a consumer group"
@@ -83,6 +95,7 @@ async def list_groups(groups: Groups) -> list[GroupListing]:
         try:
             records = await _scan(groups, domain, keys.GROUPS)
             holders = _holders(await _scan(groups, domain, keys.GROUP_LEASES))
+            coming = await _scan(groups, domain, keys.FOLLOWED_GROUPS)
         except MetadataError as error:
             raise Unreachable(str(error)) from error
         for record in records:
@@ -91,6 +104,14 @@ async def list_groups(groups: Groups) -> list[GroupListing]:
                 continue
             if group_id not in listed and groups.tells_of(group_id, holders.get(group_id)):
                 listed[group_id] = _listing(group_id, _stored_state(group_id, record))
+        for count, copy in enumerate(coming, 1):
+            if count % _JUDGED_AT_ONCE == 0:
+                await groups.runtime.sleep(0)
+            group_id = keys.group_of_followed(copy.key)
+            if group_id is None or group_id in listed or not _waits(group_id, copy):
+                continue
+            if groups.tells_of(group_id, holders.get(group_id)):
+                listed[group_id] = _listing(group_id, classic.ClassicGroup(group_id, 0))
     return [listing for _, listing in sorted(listed.items()) if listing is not None]
 
 
@@ -119,6 +140,14 @@ def _stored_state(group_id: str, record: StoredValue) -> State:
         # One group of a newer build must not hide the others.
         _log.error("a group is left out", group=group_id, error=str(error))
         return None
+
+
+def _waits(group_id: str, copy: StoredValue) -> bool:
+    try:
+        return decode_copy(group_id, copy.value).is_waiting
+    except UnreadableValue as error:
+        _log.error("a group is left out", group=group_id, error=str(error))
+        return False
 
 
 def _listing(group_id: str, state: State) -> GroupListing | None:

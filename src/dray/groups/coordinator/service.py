@@ -28,6 +28,7 @@ from dray.groups.coordinator.contract import (
     NotCoordinator,
     Unreachable,
 )
+from dray.groups.coordinator.gate import GroupGate
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
@@ -67,7 +68,10 @@ class Groups:
         self.domains = domains
         self.store = store
         self.runtime = runtime
-        self.view = TopicView(runtime, topics, self.settings.topic_interval, self._on_topics_gone)
+        self.view = TopicView(
+            runtime, topics, self.settings.topic_interval, self._on_topics_gone, self._on_topics_came
+        )
+        self.gate = GroupGate(store, runtime, domains)
         self.configs = GroupConfigs(store, runtime, self.settings.consumer)
         self.machines = Machines(self.settings.classic, self.configs.settings_of, self.view)
         self.topics = topics
@@ -292,12 +296,15 @@ class Groups:
             holder = await self.leases.holder(group_id)
             if holder is not None:
                 return False
-            return await self.store.get(domain, keys.group(group_id)) is None
+            if await self.store.get(domain, keys.group(group_id)) is not None:
+                return False
         except MetadataError as error:
             raise Unreachable(str(error)) from error
+        return not await self.gate.is_coming(group_id)
 
     async def _load(self, group_id: str) -> ActiveGroup:
         """Callers at the same time share one loading, which goes on when one of them leaves."""
+        await self.gate.check_known(group_id)
         task = self._loading.get(group_id)
         if task is None:
             if (group := self._in_memory(group_id)) is not None:
@@ -342,8 +349,9 @@ class Groups:
             # Deleted half, or put by a coordinator that did not hear that it was none any more.
             await ledger.delete_all()
             await storage.delete()
+        await self.gate.open(storage, ledger)
         try:
-            state = decode_state(group_id, record)
+            state = decode_state(group_id, storage.record)
         except MetadataError as error:
             raise Unreachable(str(error)) from error
         return ActiveGroup(
@@ -369,6 +377,12 @@ class Groups:
     def _on_topics_gone(self, names: frozenset[str]) -> None:
         if names and self._active:
             run_once(self.runtime, "offsets of deleted topics", forget_topics, self, names)
+
+    def _on_topics_came(self) -> None:
+        """Topics of another cluster are here: the groups that came with them are known by now. One that is in
+        memory without members would answer as if it had never been elsewhere."""
+        for group in list(self._active.values()):
+            self.forget(group)
 
     def _make_room(self) -> None:
         """Groups without members stay in memory until there are too many; then the longest unused tenth

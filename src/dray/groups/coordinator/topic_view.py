@@ -13,6 +13,7 @@ from uuid import UUID
 from dray.groups.consumer import TopicShape
 from dray.runtime import Runtime
 from dray.topics import Topic
+from dray.topics.model import FIRST_LEADER_EPOCH
 
 
 class KnownTopics(Protocol):
@@ -33,9 +34,12 @@ class TopicView:
         topics: KnownTopics,
         interval: float,
         gone: Callable[[frozenset[str]], None] = lambda _: None,
+        came: Callable[[], None] = lambda: None,
     ) -> None:
-        """`gone` hears of names whose topic is no more, even if there is another of that name by now."""
+        """`gone` hears of names whose topic is no more, even if there is another of that name by now. `came`
+        hears that there are new topics which began in another cluster."""
         self._gone = gone
+        self._came = came
         self._runtime = runtime
         self._topics = topics
         self._interval = interval
@@ -59,9 +63,8 @@ class TopicView:
         if changes == self._seen:
             return
         self._seen = changes
-        shapes = {
-            topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in self._topics.all_cached()
-        }
+        known = self._topics.all_cached()
+        shapes = {topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in known}
         # What cannot be read any more is as it was last seen: it is not gone, and members go on reading it
         # from the brokers that can.
         shapes |= {name: self._shapes[name] for name in self._topics.unreadable() if name in self._shapes}
@@ -77,6 +80,8 @@ class TopicView:
         ]
         if gone:
             self._gone(frozenset(gone))
+        if any(topic.leader_epoch > FIRST_LEADER_EPOCH and topic.name not in before for topic in known):
+            self._came()
 
     async def follow(self) -> None:
         while True:

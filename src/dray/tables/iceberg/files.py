@@ -18,8 +18,13 @@ _DAY_MS: Final = 86_400_000
 
 def data_file(file: TableFile, location: str, spec: PartitionSpec, day_partitioned: bool) -> DataFile:
     """Bounds are given for the three columns that a query narrows by; they are exact, so engines may answer
-    `max(offset)` from them. Raises `ValueError` for a file that does not fit into one partition."""
+    `max(offset)` from them. So they are those of the rows: a file with holes covers offsets beyond. Raises
+    `ValueError` for a file that does not fit into one partition."""
     written = file.written
+    groups = written.row_groups
+    first, last = (
+        (groups[0].first_offset, groups[-1].last_offset) if groups else (file.first_offset, file.last_offset)
+    )
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -31,8 +36,8 @@ def data_file(file: TableFile, location: str, spec: PartitionSpec, day_partition
         value_counts={column.field_id: column.value_count for column in written.columns} or None,
         null_value_counts={column.field_id: column.null_count for column in written.columns} or None,
         nan_value_counts=None,
-        lower_bounds=_bounds(file.partition, file.first_offset, written.min_timestamp),
-        upper_bounds=_bounds(file.partition, file.last_offset, written.max_timestamp),
+        lower_bounds=_bounds(file.partition, first, written.min_timestamp),
+        upper_bounds=_bounds(file.partition, last, written.max_timestamp),
         key_metadata=None,
         split_offsets=list(written.split_offsets) or None,
         equality_ids=None,

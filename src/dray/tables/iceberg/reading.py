@@ -63,7 +63,9 @@ def view(table: Table, cluster_id: str) -> TableView | None:
     manifests = read_list(table.io, current.manifest_list) if current else []
     rows = size = 0
     files: list[str] = []
-    ends: dict[int, int] = {}
+    # Its own word first: the last offsets of a file may have no row.
+    said = parse_ends(current.summary.get(ENDS)) if current and current.summary else None
+    ends: dict[int, int] = dict(said or {})
     for manifest in manifests:
         if manifest.content != ManifestContent.DATA:
             continue

@@ -1,0 +1,111 @@
+"""`drayd migrate stragglers`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from dray.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    ConfigOption,
+    DataDirOption,
+    JsonOption,
+    client_security,
+    load_config,
+    parse_bootstrap,
+)
+from dray.cli.output import print_json, print_table
+from dray.daemon import stragglers as daemon
+from dray.daemon.failures import USAGE, Failure
+
+KEY_SHOWN = 40
+
+
+def stragglers(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that was linked and has switched.")],
+    produce: Annotated[
+        bool, typer.Option("--produce", help="Produce them to the topic at Dray, each once.")
+    ] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show the records that reached the source after the topic had become Dray's: writers that no fence
+    stopped were told that they are stored, and they are not here. Ends with 1 while there are any.
+
+    With --produce they are produced to Dray with their keys, values, headers and times, behind what is there
+    by now. It may be run again after a failure, and sends none twice.
+
+    [dim]Example:[/] drayd migrate stragglers orders --produce --bootstrap 127.0.0.1:9092
+    """
+    settings = load_config(config, data_dir).settings
+    found = daemon.look(settings, topic)
+    if json:
+        print_json(_as_plain(topic, found))
+    elif not found.shown:
+        print(f"topic {topic}: no record is left behind at the source")
+    else:
+        _print(topic, found)
+    if not found.shown:
+        return
+    if not produce:
+        raise Failure(f"topic {topic}: records are at the source alone: add --produce to produce them here")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Failure("nothing was done: add --yes", USAGE)
+        if not typer.confirm(f"Produce them to {topic} at Dray?"):
+            raise Failure("nothing was done")
+    sent = daemon.produce(settings, topic, parse_bootstrap(bootstrap), client_security(command_config))
+    if not json:
+        print(f"topic {topic}: {sent} records were produced")
+
+
+def _print(topic: str, found: daemon.StragglersLeft) -> None:
+    for partition, (start, end) in found.ranges.items():
+        print(f"topic {topic}, partition {partition}: offsets {start} to {end - 1} are at the source alone")
+    rows = [
+        (
+            str(each.partition),
+            str(each.offset),
+            datetime.fromtimestamp(each.timestamp / 1000, UTC).isoformat(timespec="milliseconds"),
+            _key(each.key),
+            str(each.size),
+        )
+        for each in found.shown
+    ]
+    print_table(("PARTITION", "OFFSET", "TIME", "KEY", "BYTES"), rows)
+    if not found.are_all:
+        print("... and more")
+
+
+def _key(key: bytes | None) -> str:
+    if key is None:
+        return "(none)"
+    text = key[:KEY_SHOWN].decode(errors="backslashreplace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _as_plain(topic: str, found: daemon.StragglersLeft) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "ranges": {str(partition): list(offsets) for partition, offsets in found.ranges.items()},
+        "records": [
+            {
+                "partition": each.partition,
+                "offset": each.offset,
+                "timestamp": each.timestamp,
+                "key": None if each.key is None else _key(each.key),
+                "bytes": each.size,
+            }
+            for each in found.shown
+        ],
+        "are_all": found.are_all,
+    }

@@ -1,0 +1,173 @@
+"""Live migrations, for people and for programs: what will happen, and how far each is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.cli.migration_views import size_text, time_text
+from dray.cli.output import print_table
+from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
+from dray.groups.followed import CopyState
+from dray.migration.record import MigrationState
+
+MEANINGS: Final = {
+    MigrationState.ATTACHING: "it is being linked: nothing is seen of it here yet",
+    MigrationState.PUBLISHING: "it is being linked: it is about to be seen here",
+    MigrationState.MIRRORING: "the source owns it: produce there, or here and it is passed on; read anywhere",
+    MigrationState.PENDING: "it is being switched: the source's writers are fenced off or about to be",
+    MigrationState.SWITCHED: "it is Dray's: groups move when their last member has left the source",
+    MigrationState.MOVED: "it is Dray's, and nothing is left to do at the source",
+    MigrationState.ABORTING: "it is being taken back",
+}
+_MOST_NAMED: Final = 10
+_GROUPS: Final = {
+    CopyState.FOLLOWED: "groups that wait until the topic is switched and their members have left the source",
+    CopyState.MOVED: "groups that have moved",
+    CopyState.HERE: "groups that had members here already, and are left alone",
+}
+
+
+def print_link(found: LinkPreview) -> None:
+    plan = found.plan
+    print(f"topic {plan.topic}, id {plan.topic_id}, as the source has it")
+    tiers = {} if found.tier is None else {each.partition: each for each in found.tier.partitions}
+    print_table(
+        ["partition", "start", "tier ends", "end", "records to mirror", "size", "leader epoch"],
+        [
+            (
+                partition,
+                end.start if partition not in tiers else tiers[partition].start,
+                "-" if partition not in tiers else tiers[partition].end,
+                end.last_stable,
+                end.last_stable - (end.start if partition not in tiers else tiers[partition].end),
+                "?" if plan.sizes is None else size_text(plan.sizes.get(partition, 0)),
+                end.leadership.epoch,
+            )
+            for partition, end in sorted(plan.ends.items())
+        ],
+        right=["size"],
+    )
+    size = "an unknown size" if plan.size is None else size_text(plan.size)
+    print(f"what will happen: a topic of {len(plan.ends)} partitions comes here, and {size} is mirrored,")
+    print("  offset by offset; clients can read it here at once. The source stays as it is, and owns it.")
+    if found.tier is not None:
+        print(f"  {found.tier.segments} segments of its tier are read where they lie.")
+    print(f"groups that are followed: {_named(plan.groups)}")
+    print("configs: " + (", ".join(f"{k}={v}" for k, v in sorted(found.configs.items())) or "none"))
+    for each in plan.notes:
+        print(f"note: {each}")
+
+
+def print_switch(topic: str, fence: str, seen: SwitchPreview) -> None:
+    how = {
+        "acl": "an ACL denies WRITE on the topic to all at the source",
+        "size": "max.message.bytes=0 is set on the topic at the source",
+        "stopped": "nothing is done at the source: you say that its writers are stopped",
+    }[fence]
+    print(f"topic {topic}: what will happen")
+    print(f"  1. {how}; each leader is probed until it refuses")
+    print(f"  2. the mirror brings the last records ({seen.lag} are missing now)")
+    print("  3. if producers and offsets agree on both sides, the topic is Dray's: no way back from here")
+    print("  4. groups move when their last member has left the source; its end is watched for stragglers")
+    print("  should 1 to 3 not come right, the fence is lifted and all is as before")
+    if seen.transactions:
+        print(f"note: transactions are open at the source: {_named(seen.transactions)}")
+
+
+def print_live(status: LiveStatus) -> None:
+    record = status.record
+    print(f"topic {status.topic}: {record.state.value}. {MEANINGS.get(record.state, '')}")
+    print(f"  linked to {record.upstream} ({record.source}) since {time_text(record.created_ms)}")
+    print_table(
+        ["partition", "here up to", "source's end", "lag", "boundary", "stopped"],
+        [
+            (
+                each.partition,
+                _or_dash(each.mirrored),
+                _or_dash(each.source_end),
+                _or_dash(each.lag),
+                _or_dash(each.boundary),
+                (record.stopped or {}).get(each.partition, ""),
+            )
+            for each in status.partitions
+        ],
+    )
+    if status.trouble:
+        print(f"the source was not asked: {status.trouble}")
+    if record.why:
+        word = "the switch does not go on" if record.is_pending else "the last switch went back"
+        print(f"{word}: {record.why}")
+    if record.state is MigrationState.MIRRORING and record.undo is not None:
+        print("the fence at the source is not lifted yet: a migrator does it when it reaches the source")
+    if record.fence == "stopped" and record.state is not MigrationState.MIRRORING:
+        print("not fenced: the source's writers were stopped by hand")
+    for state, what in _GROUPS.items():
+        if groups := status.groups.get(state):
+            print(f"{what}: {_named(groups)}")
+    for partition, count in sorted((record.stragglers or {}).items()):
+        print(
+            f"partition {partition}: {count} offsets are at the source behind the boundary: "
+            f"drayd migrate stragglers {status.topic}"
+        )
+
+
+def live_as_plain(status: LiveStatus) -> dict[str, Any]:
+    record = status.record
+    return {
+        "topic": status.topic,
+        "state": record.state.value,
+        "topic_id": str(record.topic_id),
+        "upstream": record.upstream,
+        "source": record.source,
+        "fence": record.fence,
+        "attempt": record.attempt,
+        "why": record.why,
+        "fence_to_lift": record.state is MigrationState.MIRRORING and record.undo is not None,
+        "trouble": status.trouble or None,
+        "groups": {state.value: list(status.groups.get(state, ())) for state in _GROUPS},
+        "partitions": [
+            {
+                "partition": each.partition,
+                "mirrored": each.mirrored,
+                "source_end": each.source_end,
+                "lag": each.lag,
+                "boundary": each.boundary,
+                "stopped": (record.stopped or {}).get(each.partition),
+                "stragglers": (record.stragglers or {}).get(each.partition, 0),
+            }
+            for each in status.partitions
+        ],
+    }
+
+
+def preview_as_plain(found: LinkPreview) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "topic": plan.topic,
+        "topic_id": str(plan.topic_id),
+        "size": plan.size,
+        "partitions": [
+            {
+                "partition": partition,
+                "start": end.start,
+                "end": end.last_stable,
+                "leader_epoch": end.leadership.epoch,
+                "size": None if plan.sizes is None else plan.sizes.get(partition, 0),
+            }
+            for partition, end in sorted(plan.ends.items())
+        ],
+        "groups": list(plan.groups),
+        "transactional": list(plan.transactional),
+        "configs": dict(found.configs),
+        "notes": list(plan.notes),
+    }
+
+
+def _named(names: Any) -> str:
+    shown = list(names)
+    more = len(shown) - _MOST_NAMED
+    return (", ".join(shown[:_MOST_NAMED]) or "none") + (f" and {more} more" if more > 0 else "")
+
+
+def _or_dash(number: int | None) -> object:
+    return "-" if number is None else number

@@ -1,0 +1,56 @@
+"""The groups of a source cluster, followed by one process for all topics that are linked to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from dray.client.cluster import Cluster
+from dray.daemon.migration import Rooms
+from dray.groups.coordinator.copies import GroupCopies
+from dray.migration.following import group_follower
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+class FollowedUpstream:
+    """Rounds are at least `interval_seconds` apart, however many topics ask for one."""
+
+    def __init__(
+        self, name: str, cluster: Cluster, rooms: Rooms, runtime: Runtime, interval_seconds: float
+    ) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._runtime = runtime
+        self._interval = interval_seconds
+        self._copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, name)
+        self._follower = group_follower(
+            cluster, rooms.stores.metadata, runtime, rooms.streams, rooms.cluster.domains, name
+        )
+        self._round = asyncio.Lock()
+        self._next = float("-inf")
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    async def follow(self, topic: str, *, at_once: bool = False) -> int:
+        """One round, unless there was one just now. How many groups of the topic are still the source's."""
+        async with self._round:
+            if at_once or self._runtime.monotonic() >= self._next:
+                report = await self._follower.run_once()
+                self._next = self._runtime.monotonic() + self._interval
+                if report.handed_over:
+                    _log.info("groups have moved", upstream=self._name, groups=report.handed_over)
+        return await self.waiting(topic)
+
+    async def waiting(self, topic: str) -> int:
+        return sum(
+            stored.copy.is_waiting and topic in stored.copy.topics and stored.source == self._name
+            for stored in (await self._copies.read_all()).values()
+        )
+
+    async def forget(self, topic: str) -> None:
+        """The topic does not come here after all."""
+        await self._copies.forget_topic(topic)

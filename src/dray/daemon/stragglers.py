@@ -1,0 +1,197 @@
+"""`drayd migrate stragglers`: records that reached the source of a topic after it had become Dray's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from dray.client.cluster import Address, Cluster
+from dray.client.errors import ClientError, RequestFailed, check
+from dray.client.properties import ClientSecurity
+from dray.client.records import produce as produce_to
+from dray.config import Settings
+from dray.daemon.failures import Failure
+from dray.daemon.settings import log_settings
+from dray.daemon.stores import open_stores, read_cluster
+from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
+from dray.log.stream_store import StreamStore
+from dray.metadata.contract import MetadataError
+from dray.migration.following import boundaries_of
+from dray.migration.found import MigrationRefused
+from dray.migration.record import MigrationRecord, Migrations
+from dray.migration.straggler_reader import StragglerReader
+from dray.migration.stragglers import ProducedStragglers, produce_again
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.runtime import Runtime, SystemRuntime
+from dray.telemetry import quiet_logs
+from dray.upstream.mirror import MirrorStopped
+from dray.upstream.source import SourceTopic
+from dray.upstream.stragglers import find_stragglers
+
+T = TypeVar("T")
+
+MOST_SHOWN: Final = 100
+_PATIENCE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    partition: int
+    offset: int
+    """At the source."""
+    timestamp: int
+    key: bytes | None
+    size: int
+    """Of key and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class StragglersLeft:
+    """`ranges` are the offsets at the source that were not produced again, by partition: first, and the one
+    after the last. Some of them may be of markers, or of what was aborted."""
+
+    ranges: Mapping[int, tuple[int, int]]
+    shown: Sequence[Straggler]
+    are_all: bool
+    """Whether no record is left but those that are shown."""
+
+
+def look(settings: Settings, topic: str, most: int = MOST_SHOWN) -> StragglersLeft:
+    """Nothing is changed anywhere."""
+
+    async def work(runtime: Runtime) -> StragglersLeft:
+        async with _opened(settings, runtime, topic) as found:
+            shown: list[Straggler] = []
+            ranges = await found.left()
+            for partition, (start, end) in ranges.items():
+                async with aclosing(found.reader.read(partition, start, end)) as records:
+                    async for record in records:
+                        if len(shown) == most:
+                            return StragglersLeft(ranges, shown, are_all=False)
+                        size = len(record.key or b"") + len(record.value or b"")
+                        shown.append(Straggler(partition, record.offset, record.timestamp, record.key, size))
+            return StragglersLeft(ranges, shown, are_all=True)
+
+    return _run(work)
+
+
+def produce(settings: Settings, topic: str, bootstrap: Sequence[Address], security: ClientSecurity) -> int:
+    """All that are left are produced to the topic at Dray, once. How many this call has sent."""
+
+    async def work(runtime: Runtime) -> int:
+        async with _opened(settings, runtime, topic) as found:
+            ranges = await found.left()
+            if not ranges:
+                return 0
+            dial = security.dialer("drayd-migrate", runtime)
+            async with Cluster(bootstrap, dial, runtime) as cluster:
+                return await produce_again(
+                    found.reader,
+                    ranges,
+                    found.produced,
+                    lambda: _producer(cluster),
+                    lambda partition, batch: _send(cluster, topic, partition, batch),
+                )
+
+    return _run(work)
+
+
+async def _producer(cluster: Cluster) -> tuple[int, int]:
+    answer = await cluster.request(InitProducerIdRequest(transactional_id=None))
+    check("cannot get a producer id", answer.error_code)
+    return answer.producer_id, answer.producer_epoch
+
+
+async def _send(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
+    """A batch that is there already counts as sent: it is one whose answer was lost."""
+
+    async def attempt() -> None:
+        if not cluster.view.by_leader([(topic, partition)]):
+            await cluster.learn([topic])
+        for leader in cluster.view.by_leader([(topic, partition)]):
+            async with cluster.broker(leader) as broker:
+                await produce_to(broker, topic, cluster.view.topic_ids[topic], {partition: batch})
+            return
+        raise RequestFailed(f"{topic}-{partition} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+
+    try:
+        await cluster.patiently(attempt, _PATIENCE_SECONDS)
+    except RequestFailed as failure:
+        if failure.code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    record: MigrationRecord
+    cluster: Cluster
+    source: SourceTopic
+    reader: StragglerReader
+    boundaries: Mapping[int, int]
+    produced: ProducedStragglers
+
+    async def left(self) -> dict[int, tuple[int, int]]:
+        progress = await self.produced.read()
+        found = await find_stragglers(self.source, self.boundaries)
+        topic, expected = self.source.topic, self.record.source_topic_id or ZERO_UUID
+        if expected != ZERO_UUID and self.cluster.view.topic_ids.get(topic) != expected:
+            raise MigrationRefused(
+                f"topic {topic} at the source is another one by now: nothing is known of late records"
+            )
+        ranges = {}
+        for partition, (boundary, end) in found.items():
+            start = max(boundary, 0 if progress is None else progress.of(partition).next_offset)
+            if start < end:
+                ranges[partition] = (start, end)
+        return ranges
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, runtime: Runtime, topic: str) -> AsyncIterator[_Opened]:
+    stores = await open_stores(settings, runtime)
+    try:
+        cluster = await read_cluster(stores)
+        record = await Migrations(stores.metadata, runtime).read(topic)
+        if record is None or record.upstream is None:
+            raise MigrationRefused(f"topic {topic} was not linked: drayd migrate status")
+        knobs = log_settings(settings)
+        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+        boundaries = await _boundaries(streams, topic, record)
+        upstream = UpstreamClusters(settings, runtime).open(record.upstream)
+        async with upstream:
+            source = SourceTopic(upstream, topic)
+            reader = StragglerReader(upstream, source)
+            produced = ProducedStragglers(stores.metadata, runtime, topic, record.topic_id)
+            yield _Opened(record, upstream, source, reader, boundaries, produced)
+    finally:
+        await stores.close()
+
+
+async def _boundaries(streams: StreamStore, topic: str, record: MigrationRecord) -> Mapping[int, int]:
+    found = await boundaries_of(streams, record)
+    if len(found) < record.partitions:
+        raise MigrationRefused(
+            f"topic {topic} is {record.state}: the source owns it, and none of its records is late"
+        )
+    return found
+
+
+def _run(work: Callable[[Runtime], Awaitable[T]]) -> T:
+    async def run() -> T:
+        runtime = SystemRuntime()
+        try:
+            return await work(runtime)
+        finally:
+            runtime.close()
+
+    try:
+        with quiet_logs():
+            return asyncio.run(run())
+    except (MigrationRefused, UnknownUpstream, RequestFailed, ClientError, MirrorStopped) as error:
+        raise Failure(str(error)) from error
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error

@@ -1,0 +1,108 @@
+"""The groups of a source, followed for all its topics at once: a group moves with all that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dray.client.cluster import Cluster
+from dray.groups.coordinator.copies import GroupCopies, StoredCopy
+from dray.groups.followed import CopyState
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore
+from dray.migration.record import MigrationRecord, Migrations, MigrationState
+from dray.runtime import Runtime
+from dray.upstream.group_follower import FollowReport, GroupFollower, LinkedTopic
+from dray.upstream.source_groups import SourceGroups
+
+_LINKED: Final = frozenset(
+    {
+        MigrationState.ATTACHING,
+        MigrationState.PUBLISHING,
+        MigrationState.MIRRORING,
+        MigrationState.PENDING,
+        MigrationState.SWITCHED,
+    }
+)
+"""From before the topic is shown, so that its groups are known by then, until it has moved."""
+
+
+class SourceFollower:
+    """`run_once` is a round over the groups of one source. Any number of processes may make rounds.
+
+    A round that was under way when a topic was aborted may have copied groups for it once more. So after each
+    round the topics that groups wait for are held against the migrations that there are: without that, their
+    groups would wait for ever."""
+
+    def __init__(
+        self,
+        follower: GroupFollower[StoredCopy],
+        copies: GroupCopies,
+        metadata: MetadataStore,
+        migrations: Migrations,
+    ) -> None:
+        self._follower = follower
+        self._copies = copies
+        self._metadata = metadata
+        self._migrations = migrations
+
+    async def run_once(self) -> FollowReport:
+        report = await self._follower.run_once()
+        if report.topics:
+            # Another process may have linked the topic a moment ago: its record is older than its copies.
+            await self._metadata.barrier(keys.CLUSTER_DOMAIN)
+            records = await self._migrations.read_all()
+            for topic in report.topics - records.keys():
+                await self._copies.forget_topic(topic)
+        return report
+
+
+def group_follower(
+    cluster: Cluster,
+    metadata: MetadataStore,
+    runtime: Runtime,
+    streams: StreamStore,
+    domains: int,
+    upstream: str,
+) -> SourceFollower:
+    """Of the source that this name of the config means."""
+    migrations = Migrations(metadata, runtime)
+    copies = GroupCopies(metadata, runtime, domains, upstream)
+
+    async def linked() -> Sequence[LinkedTopic]:
+        return await linked_topics(migrations, streams, upstream)
+
+    return SourceFollower(GroupFollower(SourceGroups(cluster), copies, linked), copies, metadata, migrations)
+
+
+async def linked_topics(migrations: Migrations, streams: StreamStore, upstream: str) -> list[LinkedTopic]:
+    found = []
+    for name, record in sorted((await migrations.read_all()).items()):
+        if record.upstream == upstream and record.state in _LINKED:
+            is_switched = record.state is MigrationState.SWITCHED
+            boundaries = await boundaries_of(streams, record) if is_switched else {}
+            found.append(LinkedTopic(name, record.topic_id, record.partitions, boundaries))
+    return found
+
+
+async def groups_of(copies: GroupCopies, topic: str) -> dict[CopyState, list[str]]:
+    """The groups that come, or came, with a topic, by how far they are."""
+    found: dict[CopyState, list[str]] = {}
+    for group_id, stored in sorted((await copies.read_all()).items()):
+        if topic in stored.copy.topics and stored.source == copies.source:
+            state = CopyState.FOLLOWED if stored.copy.is_waiting else stored.copy.state
+            found.setdefault(state, []).append(group_id)
+    return found
+
+
+async def boundaries_of(streams: StreamStore, record: MigrationRecord) -> dict[int, int]:
+    """B0 of the partitions that are Dray's."""
+    found: dict[int, int] = {}
+    for partition, stream in enumerate(record.streams):
+        await streams.barrier(stream)
+        high_watermark = await streams.high_watermark(stream)
+        origin = None if high_watermark is None else high_watermark.value.origin
+        if origin is not None and not origin.is_classic:
+            found[partition] = origin.boundary
+    return found

@@ -1,0 +1,79 @@
+"""The steps of a live migration that are nothing but a change of its record: any process may ask for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dray.migration.found import MigrationRefused
+from dray.migration.record import FENCES, MigrationRecord, Migrations, MigrationState
+
+
+async def request_switch(migrations: Migrations, topic: str, fence: str = "acl") -> MigrationRecord:
+    """MIRRORING becomes PENDING: a migrator then does what is to be done. A switch that is under way or done
+    is given back as it is. Raises `MigrationRefused`."""
+    if fence not in FENCES:
+        raise MigrationRefused(f"there is no fence {fence!r}: one of {', '.join(FENCES)}")
+    record = await migrations.read(topic)
+    if record is None or not record.is_live:
+        raise MigrationRefused(f"topic {topic} is not linked to a cluster: drayd migrate link {topic}")
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if current.state in (MigrationState.PENDING, MigrationState.SWITCHED, MigrationState.MOVED):
+            return current
+        if current.state is not MigrationState.MIRRORING:
+            raise MigrationRefused(
+                f"topic {topic} is {current.state}, and only one that is mirrored can be switched: "
+                f"drayd migrate status {topic}"
+            )
+        if current.undo is not None:
+            raise MigrationRefused(
+                f"topic {topic}: the fence of the last switch is not lifted yet, which needs a migrator and "
+                f"the source: drayd migrate status {topic}"
+            )
+        if current.stopped:
+            partition, reason = min(current.stopped.items())
+            raise MigrationRefused(
+                f"topic {topic}: partition {partition} is not mirrored any more, so that it cannot be "
+                f"switched: {reason}"
+            )
+        pending = current.to(MigrationState.PENDING)
+        return replace(pending, fence=fence, attempt=(current.attempt or 0) + 1, why=None)
+
+    return await migrations.step(topic, record, change)
+
+
+async def go_back(migrations: Migrations, topic: str, record: MigrationRecord, why: str) -> MigrationRecord:
+    """PENDING becomes MIRRORING again, if it is still this try. From now on no partition can be decided once
+    `forbid` was called for it; the fence is lifted after that, as `undo` is kept. A record that is elsewhere
+    by now is given back as it is."""
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if not current.is_pending or current.attempt != record.attempt:
+            return current
+        return replace(current.to(MigrationState.MIRRORING), why=why)
+
+    return await migrations.step(topic, record, change)
+
+
+async def go_on(migrations: Migrations, topic: str, record: MigrationRecord) -> MigrationRecord:
+    """MIRRORING becomes PENDING again, as a partition was decided before it was forbidden: forward only."""
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if current.state is not MigrationState.MIRRORING or current.attempt != record.attempt:
+            return current
+        return current.to(MigrationState.PENDING)
+
+    return await migrations.step(topic, record, change)
+
+
+async def note(
+    migrations: Migrations, topic: str, record: MigrationRecord, **changes: object
+) -> MigrationRecord:
+    """A change of what is known, if the migration is still in the same state and try."""
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if (current.state, current.attempt) != (record.state, record.attempt):
+            return current
+        return replace(current, **changes)  # type: ignore[arg-type]
+
+    return await migrations.step(topic, record, change)

@@ -1,0 +1,127 @@
+"""Migrators of a topic that moves: real mirrors and switches, in processes that die and stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from dray.client.cluster import Cluster
+from dray.client.connection import Dialer
+from dray.client.errors import ClientError, RequestFailed
+from dray.cluster.identity import ClusterInfo
+from dray.daemon.followed_upstreams import FollowedUpstream
+from dray.daemon.live_topic import KafkaTopic, Upstream
+from dray.daemon.migration import rooms_on
+from dray.daemon.stores import Stores
+from dray.log.origins import BoundaryStands
+from dray.log.types import LogUnavailable
+from dray.metadata.contract import MetadataError
+from dray.metadata.values import ValueCorrupt
+from dray.migration.live_migration import LiveMigration, LiveSettings
+from dray.migration.record import MigrationLost
+from dray.objects.contract import ObjectError
+from dray.objects.memory import MemoryObjects
+from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.topics import TopicError
+
+if TYPE_CHECKING:
+    from dray.simulation.moves.run import Move
+
+PASSING: Final = (
+    MetadataError,
+    ObjectError,
+    LogUnavailable,
+    ClientError,
+    RequestFailed,
+    MigrationLost,
+    TopicError,
+    BoundaryStands,  # another migrator has decided meanwhile
+    TimeoutError,
+)
+_SETTINGS: Final = LiveSettings(
+    give_up_seconds=4.0, straggler_seconds=1.0, follow_seconds=0.3, look_seconds=0.1
+)
+UPSTREAM: Final = "classic"
+
+
+async def _bury(runtime: SimulatedRuntime) -> None:
+    """Code that tidies up when it is cancelled does not know that its process is gone: it waits for answers
+    that do not come."""
+    for _ in range(20):
+        await asyncio.sleep(0.05)
+        runtime.kill()
+
+
+class Migrator:
+    """A place at which one process after the other runs."""
+
+    def __init__(self, move: Move, number: int) -> None:
+        self.name = f"migrator-{number}"
+        self._move = move
+        self.runtime = SimulatedRuntime(0)
+        self._store: FaultyStore | None = None
+        self._objects: FaultyObjects | None = None
+
+    def start(self) -> None:
+        world = self._move.world
+        self.runtime = SimulatedRuntime(world.random.getrandbits(48))
+        self._store = world.store_client(self.runtime, older=False)
+        self._objects = FaultyObjects(
+            MemoryObjects(self.runtime, world.bucket),
+            world.store_object,
+            world.delete_object,
+            self.runtime,
+            world.conditions.weather,
+        )
+        asyncio.get_running_loop().create_task(self._run(), name=self.name, context=self.runtime.context())
+
+    def kill(self) -> None:
+        assert self._store is not None
+        assert self._objects is not None
+        self._store.cut()
+        self._objects.cut()
+        self.runtime.kill()
+        self._move.world.network.cut_process(self.runtime)
+        asyncio.get_running_loop().create_task(_bury(self.runtime), name="the end of a migrator")
+
+    def _migration(self) -> LiveMigration:
+        """As `daemon/migrator.py` makes it, without its leases: they only save work."""
+        assert self._store is not None
+        assert self._objects is not None
+        move, settings = self._move, self._move.conditions.settings(0, "", 0)
+        stores = Stores(self._store, self._objects)
+        rooms = rooms_on(stores, ClusterInfo("", settings.cluster.domains, 0), settings, self.runtime)
+        groups = FollowedUpstream(UPSTREAM, self._cluster(), rooms, self.runtime, _SETTINGS.follow_seconds)
+        upstream = Upstream(self._cluster(), self._cluster(), groups)
+        topic = KafkaTopic(move.source.topic, move.record, rooms, upstream, self.runtime)
+        migrations = rooms.attacher.migrations
+        return LiveMigration(move.source.topic, migrations, topic, self.runtime, _SETTINGS, self._reached)
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self._move.source.addresses, Dialer(client_id=self.name), self.runtime)
+
+    def _reached(self, step: str) -> None:
+        self._move.world.trace(self.name, "has reached:", step)
+        self._move.reached[step] += 1
+
+    async def _turn(self, migration: LiveMigration) -> None:
+        try:
+            await migration.turn()
+        except ValueCorrupt as error:
+            raise AssertionError("a value that cannot be read") from error
+        for failure in self.runtime.failures:
+            if not isinstance(failure, PASSING):
+                raise failure
+
+    async def _run(self) -> None:
+        """As `drayd migrator`: what fails is begun again."""
+        migration = self._migration()
+        try:
+            while True:
+                with suppress(*PASSING):
+                    await self._turn(migration)
+                await self.runtime.sleep(0.05)
+        except Exception as error:
+            self._move.world.fail(error)

@@ -1,0 +1,271 @@
+"""One run of a topic that moves from a classic source to a cluster of Dray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Final, TypeVar
+
+from dray.daemon.settings import log_settings, topics_options
+from dray.log import Log
+from dray.log.foreign_attach import AttachedStream, lay_down
+from dray.log.origins import CLASSIC, epoch_above
+from dray.log.stream_store import StreamStore
+from dray.log.types import LogError
+from dray.metadata.contract import MetadataError
+from dray.migration.found import MigrationRefused
+from dray.migration.live import request_switch
+from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
+from dray.simulation.checks.history import StartRaised
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
+from dray.simulation.cluster.disasters import play_disasters
+from dray.simulation.cluster.ending import first_trouble
+from dray.simulation.cluster.world import ClusterWorld
+from dray.simulation.kernel.network import NetworkWeather
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.weather import Weather
+from dray.simulation.moves.classic_cluster import ClassicCluster
+from dray.simulation.moves.groups import MovingGroup
+from dray.simulation.moves.migrators import UPSTREAM, Migrator
+from dray.simulation.moves.readers import CommittedReader, read_everything
+from dray.simulation.moves.truth import MovedTruth
+from dray.simulation.moves.writers import MovingProducer, TransactionalWriter
+from dray.topics import TopicError, Topics
+
+T = TypeVar("T")
+
+TOPIC: Final = "orders"
+LEADER_EPOCH: Final = epoch_above(0)
+_MIGRATORS: Final = 2
+_STANDSTILL: Final = 2.0  # of a broker, at most
+_PRODUCERS: Final = 2
+
+
+@dataclass(slots=True)
+class MoveConditions(ClusterConditions):
+    records_a_second: float = 20.0
+    elections_a_second: float = 0.0
+    is_unclean: bool = False
+    has_transactions: bool = False
+    groups: int = 0
+    expires: bool = False  # whether the source's retention takes its oldest batches
+
+    script: ClassVar[Callable[[ClusterWorld], Awaitable[None]] | None] = None
+
+
+class Move:
+    """What players of a run share."""
+
+    def __init__(self, world: ClusterWorld, conditions: MoveConditions) -> None:
+        self.world = world
+        self.conditions = conditions
+        self.random = Random(conditions.seed ^ 0x30E)
+        self.source = ClassicCluster(Random(conditions.seed ^ 0x50C), TOPIC, conditions.partitions)
+        self.truth = MovedTruth(self.source, LEADER_EPOCH)
+        self.truth.by_key = world.truth.cleaned
+        world.truth.log = self.truth
+        self.streams: list[int] = []
+        self.record: MigrationRecord  # as it was when the topic was linked
+        self.reached: Counter[str] = Counter()
+        self.migrators = [Migrator(self, number) for number in range(_MIGRATORS)]
+
+    def acknowledged(self, partition: int, offset: int, values: Sequence[bytes], *, by_source: bool) -> None:
+        self.world.counts["acknowledged by the source" if by_source else "acknowledged by Dray"] += 1
+        self.truth.ledger.acknowledged(partition, offset, values, by_source=by_source)
+
+    async def link(self) -> None:
+        """The topic is laid down and seen, and its source owns it."""
+        broker = self.world.brokers[0]
+        assert broker.store is not None
+        assert broker.objects is not None
+        config = self.conditions.settings(0, broker.host, broker.port)
+        settings, domains = log_settings(config), self.conditions.domains
+        store = StreamStore(broker.store, domains, settings.producer_expiry_ms)
+        log = Log(broker.store, broker.objects, broker.runtime, domains, settings)
+        topics = Topics(broker.store, broker.runtime, log, topics_options(config))
+        self.streams = await _insist(lambda: log.take_stream_ids(self.conditions.partitions))
+        self.truth.lay_down(self.streams)
+        attached = AttachedStream([], 0, 0, LEADER_EPOCH, (), CLASSIC)
+        for stream in self.streams:
+            await _insist(lambda stream=stream: lay_down(store, stream, attached))  # type: ignore[misc]
+        kept = {"retention.ms": "-1"}
+        await _insist(lambda: topics.attach(TOPIC, self.source.topic_id, self.streams, kept, LEADER_EPOCH))
+
+        self.record = MigrationRecord(
+            MigrationState.MIRRORING,
+            broker.runtime.uuid(),
+            self.source.topic_id,
+            NO_TIER,
+            "the classic source",
+            "",
+            "",
+            LEADER_EPOCH,
+            self.conditions.partitions,
+            tuple(self.streams),
+            ((0, 0),) * self.conditions.partitions,
+            kept,
+            broker.runtime.wall_ms(),
+            upstream=UPSTREAM,
+            source_topic_id=self.source.topic_id,
+            attempt=0,
+        )
+        await _insist(lambda: Migrations(broker.store, broker.runtime).begin(TOPIC, self.record))  # type: ignore[arg-type]
+
+    async def play_operator(self) -> None:
+        """Asks for the switch, again and again."""
+        runtime = SimulatedRuntime(self.conditions.seed)
+        migrations = Migrations(self.world.store_client(runtime, older=False), runtime)
+        while True:
+            await asyncio.sleep(self.random.uniform(0.2, 2.0))
+            with suppress(MigrationRefused, MetadataError):
+                record = await request_switch(migrations, TOPIC)
+                if record.state is MigrationState.MOVED:
+                    return
+
+    async def play_elections(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(self.conditions.elections_a_second))
+            lost = self.random.choice((0, 1, 2)) if self.conditions.is_unclean else 0
+            self.source.elect(self.random.randrange(len(self.source.partitions)), lost=lost)
+            self.world.counts["! leader of the source changed"] += 1
+
+    async def play_retention(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.uniform(0.2, 1.0))
+            found = self.random.choice(self.source.partitions)
+            held = self.truth.streams[self.truth.stream_of(found.number)]
+            if found.start < len(held.records) - 20:
+                found.expire(1)
+                raised = StartRaised(held.number, found.start, self.world.now())
+                self.world.history.starts.append(raised)
+
+    async def play_migrators(self) -> None:
+        for migrator in self.migrators:
+            migrator.start()
+        while True:
+            await asyncio.sleep(self.random.uniform(0.3, 2.0))
+            migrator = self.random.choice(self.migrators)
+            if self.random.random() < 0.5:
+                self.world.counts["! migrator stood still"] += 1
+                migrator.runtime.pause(self.random.choice((0.1, 0.5, 2.0)))
+            else:
+                self.world.counts["! migrator crashed"] += 1
+                migrator.kill()
+                await asyncio.sleep(self.random.uniform(0, 0.3))
+                migrator.start()
+
+
+async def _insist(act: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await act()
+        except (MetadataError, LogError, TopicError):
+            await asyncio.sleep(0.1)
+
+
+async def play_move(world: ClusterWorld) -> None:
+    conditions = world.conditions
+    assert isinstance(conditions, MoveConditions)
+    move = Move(world, conditions)
+    await move.source.listen()
+    await world.start()
+    await move.link()
+    seed = conditions.seed * 1000
+    makers: list[Callable[[], Awaitable[None]]] = [
+        move.play_migrators,
+        move.play_operator,
+    ]
+    for partition in range(conditions.partitions):
+        for number in range(_PRODUCERS):
+            each = MovingProducer(
+                move, 10 * partition + number, partition, seed + 20 * partition + 2 * number
+            )
+            makers.append(each.play)
+        makers.append(CommittedReader(move, partition, seed + 600 + partition).play)
+        if conditions.has_transactions:
+            makers.append(TransactionalWriter(move, partition, seed + 500 + partition).play)
+    for number in range(conditions.groups):
+        makers.append(MovingGroup(move, f"group {number}", seed + 700 + number).play)
+    if conditions.elections_a_second:
+        makers.append(move.play_elections)
+    if conditions.expires:
+        makers.append(move.play_retention)
+    disasters = asyncio.ensure_future(play_disasters(world))
+    tasks = [asyncio.ensure_future(make()) for make in makers]
+    try:
+        await first_trouble(world, [*tasks, disasters], conditions.seconds)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for migrator in move.migrators:
+            migrator.kill()
+        await asyncio.sleep(1.5)  # until the last of their tasks is gone
+    if world.violation.done():
+        world.violation.result()
+    move.truth.ledger.check_all()
+    conditions.weather.calm()
+    conditions.network.calm()
+    await disasters
+    await asyncio.sleep(_STANDSTILL)
+    await read_everything(move)
+    if world.violation.done():
+        world.violation.result()
+    for broker in world.brokers:
+        broker.check()
+    switched = [each for each in move.truth.boundaries.values() if each != CLASSIC]
+    world.counts["partitions switched"] += len(switched)
+    world.counts["pieces mirrored"] += move.truth.mirrored
+    world.counts.update(move.reached)
+    if switched and not move.source.is_fenced:
+        raise Violation("the fence was lifted after a partition was decided")
+
+
+MoveConditions.script = staticmethod(play_move)  # type: ignore[assignment]
+
+
+def moving_topics(seed: int) -> MoveConditions:
+    random = Random(seed)
+    seconds = random.choice((6.0, 9.0))
+    kinds = (Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT)
+    disasters = [
+        PlannedDisaster(
+            random.uniform(0.5, seconds), random.choice(kinds), random.randrange(2), random.choice((0.1, 1.0))
+        )
+        for _ in range(random.randint(0, 4))
+    ]
+    weather = ClusterConditions.choose(seed).weather
+    return MoveConditions(
+        seed=seed,
+        brokers=2,
+        compactors=0,
+        partitions=random.choice((1, 2, 3)),
+        seconds=seconds,
+        weather=Weather(
+            Random(seed ^ 0xEA7),
+            refused=random.choice((0.0, 0.02)),
+            lost=random.choice((0.0, 0.02)),
+            unanswered=random.choice((0.01, 0.05)),
+            late=random.choice((0.01, 0.05)),
+            twice=random.choice((0.01, 0.05)),
+            stale=random.choice((0.0, 0.02)),
+            unheard=weather.unheard,
+            slowest=random.choice((0.005, 0.02)),
+            latest=random.choice((0.5, 2.0)),
+        ),
+        network=NetworkWeather(
+            Random(seed ^ 0x4E7), broken=random.choice((0.0, 0.002)), silent=random.choice((0.0, 0.001))
+        ),
+        disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),
+        records_a_second=random.choice((4.0, 12.0, 30.0)),
+        elections_a_second=random.choice((0.0, 0.3, 1.0)),
+        is_unclean=random.random() < 0.25,
+        has_transactions=random.random() < 0.6,
+        groups=random.choice((0, 1, 2)),
+        expires=random.random() < 0.4,
+    )

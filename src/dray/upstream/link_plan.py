@@ -1,0 +1,168 @@
+"""What a link of a live topic would do: its partitions at the source, who uses it, and what to mind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from dray.client.cluster import Cluster
+from dray.client.errors import ClientError, RequestFailed
+from dray.client.groups import GroupCalls
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from dray.protocol.messages.list_transactions import ListTransactionsRequest
+
+from .source import SourceEnd, SourceTopic
+from .source_configs import source_configs
+
+HOUR_MS: Final = 3_600_000
+SLOW_BYTES_A_SECOND: Final = 20 << 20
+"""What a mirror does at least, for the comparison with the source's retention."""
+
+RETENTION_MS: Final = "retention.ms"
+
+
+class SourceUnsuitable(Exception):
+    """The topic cannot be linked. One line says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    topic: str
+    topic_id: UUID
+    """All zeros where the source has no ids."""
+    ends: Mapping[int, SourceEnd]
+    sizes: Mapping[int, int] | None
+    """Bytes of each partition on the brokers' disks; None where the source does not say it."""
+    groups: Sequence[str]
+    transactional: Sequence[str]
+    """The transactional ids that have written to it."""
+    notes: Sequence[str]
+
+    @property
+    def epoch(self) -> int:
+        return max((end.leadership.epoch for end in self.ends.values()), default=0)
+
+    @property
+    def size(self) -> int | None:
+        return None if self.sizes is None else sum(self.sizes.values())
+
+
+async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
+    """Only looks. Raises `SourceUnsuitable`, and the client's errors."""
+    source = SourceTopic(cluster, topic)
+    try:
+        await source.learn()
+    except RequestFailed as failure:
+        if failure.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise SourceUnsuitable(f"the source has no topic {topic}, or does not show it to us") from failure
+        raise
+    count = len(cluster.view.partitions(topic))
+    missing = sorted(set(range(count)) - set(source.leaderships))
+    if missing or not count:
+        raise SourceUnsuitable(
+            f"partition {missing[0] if missing else 0} of {topic} has no leader at the source: try again"
+        )
+    ends = {each: await source.measure(each) for each in range(count)}
+    transactional = await _transactional(cluster, source)
+    sizes = await _sizes(cluster, topic, source)
+    effective = {name: each.value for name, each in (await source_configs(cluster, topic)).items()}
+    plan = LinkPlan(
+        topic,
+        cluster.view.topic_ids.get(topic, ZERO_UUID),
+        ends,
+        sizes,
+        await _groups(cluster, topic),
+        transactional,
+        (),
+    )
+    return replace(plan, notes=notes_on(plan, effective))
+
+
+def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
+    """What an operator should know before it begins."""
+    notes = []
+    if "compact" in effective.get("cleanup.policy", ""):
+        notes.append(
+            "the source compacts it by key: what it drops before it is mirrored is not here either; behind "
+            "the switch Dray's compactor does it"
+        )
+    notes += [
+        f"{name} is a transactional producer: Dray takes no transactions, so it has to stop, or be changed, "
+        "before the switch"
+        for name in plan.transactional
+    ]
+    kept = effective.get(RETENTION_MS, "-1")
+    retention_ms = int(kept) if kept.isdigit() else -1
+    needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
+    if 0 <= retention_ms < max(HOUR_MS, 2 * needed_ms):
+        notes.append(
+            f"the source keeps records for {retention_ms // 1000} s: the mirror must not fall behind by that "
+            "much, or it stops; raise retention.ms there until the switch"
+        )
+    if plan.topic_id == ZERO_UUID:
+        notes.append("the source gives topics no ids: the topic gets a fresh one")
+    if any(not end.is_settled for end in plan.ends.values()):
+        notes.append("a transaction is open, or a replica is behind: what is undecided is mirrored later")
+    return notes
+
+
+async def _transactional(cluster: Cluster, source: SourceTopic) -> list[str]:
+    """Those whose producer ids the leaders remember for this topic."""
+    writers = {
+        each.producer_id
+        for partition in source.leaderships
+        for each in (await source.producers(partition))[1]
+    }
+    found: set[str] = set()
+    for address in list(cluster.view.brokers.values()):
+        async with cluster.broker(address) as broker:
+            try:
+                response = await broker.request(ListTransactionsRequest())
+            except RequestFailed:
+                return []  # an older broker does not know the question
+        found.update(
+            each.transactional_id for each in response.transaction_states if each.producer_id in writers
+        )
+    return sorted(found)
+
+
+async def _sizes(cluster: Cluster, topic: str, source: SourceTopic) -> dict[int, int] | None:
+    """As the leaders have them on their disks."""
+    found: dict[int, int] = {}
+    by_leader: dict[int, list[int]] = {}
+    for partition, leadership in source.leaderships.items():
+        by_leader.setdefault(leadership.leader, []).append(partition)
+    for leader, partitions in by_leader.items():
+        request = DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=topic, partitions=sorted(partitions))]
+        )
+        try:
+            async with cluster.broker(cluster.view.brokers[leader]) as broker:
+                response = await broker.request(request)
+        except (ClientError, RequestFailed, KeyError):
+            return None
+        if response.error_code:
+            return None  # it takes DESCRIBE on the cluster
+        for directory in response.results:
+            for answered in directory.topics:
+                for each in answered.partitions:
+                    if not each.is_future_key:
+                        found[each.partition_index] = each.partition_size
+    return found
+
+
+async def _groups(cluster: Cluster, topic: str) -> list[str]:
+    """That have committed offsets of it."""
+    calls = GroupCalls(cluster)
+    listed = [group.group_id for group in await calls.list_groups()]
+    if not listed:
+        return []
+    committed = await calls.committed_of(listed)
+    return sorted(
+        group
+        for group, offsets in committed.items()
+        if offsets and any(place[0] == topic for place in offsets)
+    )

@@ -1,0 +1,328 @@
+"""A live topic moves from a real Kafka to Dray by the commands alone: link, switch, and back out of a try."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.services.dray import drayd_path
+from tests.services.kafka import KafkaProcess
+from tests.services.maven import require_kafka_jars
+from tests.services.migration_newcomer import CHAPTER, Newcomer
+from tests.services.process import free_port
+from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tools import require_tool
+from typer.testing import CliRunner
+
+from dray.cli.main import app
+from dray.daemon.failures import Failure
+
+PARTITIONS = 2
+SECONDS = 120
+
+pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts both clusters itself")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require_kafka_jars()
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "auto.create.topics.enable": "false",
+        "super.users": "User:nobody-of-this-test",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    with KafkaProcess(tmp_path_factory.mktemp("source"), settings) as server:
+        yield server.bootstrap
+
+
+class Dray:
+    """A broker with the migrator that `drayd up` runs beside it."""
+
+    def __init__(self, directory: Path, source: str) -> None:
+        self.directory = directory
+        self.bootstrap = f"127.0.0.1:{free_port()}"
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
+        self.environment = inherited | {
+            "DRAY_BROKER__LISTEN": self.bootstrap,
+            "DRAY_BROKER__HTTP": "off",
+            "DRAY_CONSOLE__ENABLED": "false",
+            "DRAY_COMPACTION__ENABLED": "false",
+        }
+        self.config = directory / "dray.yaml"
+        upstream = {"clusters": {"old": source}, "group_interval": "200ms", "straggler_watch": "1s"}
+        self.config.write_text(
+            yaml.safe_dump(
+                {"data_dir": str(directory / "data"), "upstream": {**upstream, "give_up_time": "1m"}}
+            )
+        )
+        self.log = directory / "broker.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [drayd_path(), "up", "--config", self.config],
+                env=self.environment,
+                stdout=output,
+                stderr=output,
+            )
+        self.until(lambda: b"migrator is working" in self.log.read_bytes())
+
+    def until(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + SECONDS
+        while not done():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < end, self.log.read_text()[-5000:]
+            time.sleep(0.1)
+
+    def migrate(self, *arguments: str, fails: bool = False) -> str:
+        """In this process: a fresh one takes seconds to import everything."""
+        done = CliRunner().invoke(app, ["migrate", *arguments, "--config", str(self.config)])
+        failure = done.exception
+        assert (failure is not None) == fails, (arguments, done.output, failure, self.log.read_text()[-3000:])
+        if not fails:
+            return done.stdout
+        assert isinstance(failure, Failure), failure
+        return str(failure)
+
+    def status(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.migrate("status", topic, "--json"))
+        return found
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(SECONDS)
+
+
+@pytest.fixture(scope="module")
+def dray(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Dray]:
+    running = Dray(tmp_path_factory.mktemp("dray"), kafka)
+    try:
+        yield running
+    finally:
+        running.stop()
+    assert "Traceback" not in running.log.read_text()
+
+
+def make_topic(kafka: str, topic: str, **configs: str) -> None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    new = NewTopic(topic, PARTITIONS, 1, config=named)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([new])[topic].result(SECONDS)
+
+
+def producer(bootstrap: str) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2})
+
+
+def produce(bootstrap: str, topic: str, values: range) -> dict[tuple[int, int], str]:
+    """Each acknowledged, by partition and offset."""
+    acknowledged: dict[tuple[int, int], str] = {}
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        acknowledged[partition, offset] = bytes(value).decode()
+
+    made = producer(bootstrap)
+    for number in values:
+        made.produce(topic, str(number), partition=number % PARTITIONS, on_delivery=note)
+    assert made.flush(SECONDS) == 0
+    return acknowledged
+
+
+def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            member.commit(offsets=offsets, asynchronous=False)
+            break
+        except KafkaException:  # its coordinator is only just starting
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    member.close()
+
+
+def consume(bootstrap: str, topic: str, count: int) -> dict[tuple[int, int], str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: dict[tuple[int, int], str] = {}
+    end = time.monotonic() + SECONDS
+    while len(found) < count and time.monotonic() < end:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            value = message.value()
+            assert value is not None
+            found[message.partition(), message.offset()] = bytes(value).decode()  # type: ignore[index]
+    consumer.close()
+    return found
+
+
+def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -> None:
+    topic = "orders"
+    make_topic(kafka, topic, retention_ms="-1")
+    written = produce(kafka, topic, range(1000))
+    commit(kafka, "billing", [TopicPartition(topic, 0, 120), TopicPartition(topic, 1, 7)])
+
+    shown = dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    assert "groups that are followed: billing" in shown
+    assert "topic orders is linked: 2 partitions" in shown
+    written |= produce(kafka, topic, range(1000, 1500))
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    assert dray.status(topic)["state"] == "mirroring"
+    assert consume(dray.bootstrap, topic, len(written)) == written
+
+    dray.migrate("switch", topic, "--yes", "--wait")
+    assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [750, 750]
+    written |= produce(dray.bootstrap, topic, range(1500, 2000))
+    assert sorted(written.values(), key=int) == [str(number) for number in range(2000)]
+    assert consume(dray.bootstrap, topic, len(written)) == written
+
+    dray.until(lambda: dray.status(topic)["state"] == "moved")
+    moved = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "billing"})
+    places = moved.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], SECONDS)
+    assert [place.offset for place in places] == [120, 7]
+    moved.close()
+
+
+class Working:
+    """One producer process at work until it is told to stop: what was acknowledged, and what went wrong."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acknowledged: dict[tuple[int, int], str] = {}
+        self.errors: list[KafkaError] = []
+        self._topic = topic
+        self._stop = Event()
+        self._producer = producer(bootstrap)
+        self._thread = Thread(target=self._work)
+        self._thread.start()
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        value = message.value()
+        assert value is not None
+        self.acknowledged[message.partition(), message.offset()] = bytes(value).decode()  # type: ignore[index]
+
+    def _work(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(
+                self._topic, str(number), partition=number % PARTITIONS, on_delivery=self._note
+            )
+            number += 1
+            self._producer.poll(0.002)
+        self._producer.flush(SECONDS)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Dray) -> None:
+    """It talks to Dray all the time: what it sends is passed on to the source until the switch."""
+    topic = "payments"
+    make_topic(kafka, topic, retention_ms="-1")
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    working = Working(dray.bootstrap, topic)
+    try:
+        dray.until(lambda: len(working.acknowledged) > 200)
+        dray.migrate("switch", topic, "--yes", "--wait")
+        switched = len(working.acknowledged)
+        dray.until(lambda: len(working.acknowledged) > switched + 200)
+    finally:
+        working.stop()
+    assert working.errors == []
+    boundaries = [each["boundary"] for each in dray.status(topic)["partitions"]]
+    assert all(0 < boundary < len(working.acknowledged) // PARTITIONS for boundary in boundaries)
+    read = consume(dray.bootstrap, topic, len(working.acknowledged))
+    assert read == working.acknowledged, "each once, where it was acknowledged"
+    for partition in range(PARTITIONS):
+        values = [int(value) for (place, _), value in sorted(read.items()) if place == partition]
+        assert values == list(range(partition, PARTITIONS * len(values), PARTITIONS)), "in order"
+
+
+def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Dray) -> None:
+    topic = "tried"
+    make_topic(kafka, topic)
+    written = produce(kafka, topic, range(100))
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    dray.migrate("abort", topic, "--yes")
+    assert "never attached or linked" in dray.migrate("status", topic, fails=True)
+    written |= produce(kafka, topic, range(100, 200))
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    assert consume(dray.bootstrap, topic, len(written)) == written
+
+
+def test_mistakes_are_one_line(kafka: str, dray: Dray) -> None:
+    make_topic(kafka, "mistaken")
+    produce(dray.bootstrap, "here", range(1))
+    make_topic(kafka, "here")
+    said = {
+        "no such upstream": dray.migrate("link", "mistaken", "--from-cluster", "new", "--yes", fails=True),
+        "no topic": dray.migrate("link", "nowhere", "--from-cluster", "old", "--yes", fails=True),
+        "exists": dray.migrate("link", "here", "--from-cluster", "old", "--yes", fails=True),
+        "not linked": dray.migrate("switch", "mistaken", "--yes", fails=True),
+        "not asked": dray.migrate("link", "mistaken", "--from-cluster", "old", fails=True),
+        "half a tier": dray.migrate("link", "mistaken", "--from-cluster", "old", "--from", "x", fails=True),
+    }
+    expected = {
+        "no such upstream": "the config names no upstream 'new' (there are: old): add it",
+        "no topic": "the source has no topic nowhere",
+        "exists": "topic here exists here already",
+        "not linked": "topic mistaken is not linked",
+        "not asked": "nothing was done: add --yes",
+        "half a tier": "--from and --layout go together",
+    }
+    for case, text in expected.items():
+        assert text in said[case], (case, said[case])
+        assert len(said[case].strip().splitlines()) == 1, said[case]
+
+
+@pytest.mark.soak
+def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
+    """What `docs/migration.md` tells an operator to type, typed: only addresses and properties are others."""
+    require_tool("kcat")
+    chapter = CHAPTER.partition("## From a running cluster")[2]
+    move = chapter.partition("### The move")[2].partition("\n### ")[0]
+    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+    [commands] = re.findall(r"```sh\n(.*?)```", move, re.DOTALL)
+    make_topic(kafka, "moving", retention_ms="-1")
+    produce(kafka, "moving", range(20))
+    (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka))
+    (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+    newcomer = Newcomer(tmp_path)
+    said: dict[str, str] = {}
+    try:
+        for line in commands.splitlines():
+            command = line.replace("orders", "moving")
+            if command.endswith("&"):
+                newcomer.starts(command)
+                continue
+            done = newcomer.types(command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            said[line.split(" --config")[0]] = done.stdout
+        read = newcomer.types("kcat -C -b localhost:9092 -t moving -o beginning -e -q")
+    finally:
+        newcomer.leaves()
+    assert "what will happen" in said["drayd migrate link orders --from-cluster old --look"]
+    assert "is linked: 2 partitions" in said["drayd migrate link orders --from-cluster old --yes"]
+    assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
+    assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
+    assert "Traceback" not in (tmp_path / "broker.log").read_text()

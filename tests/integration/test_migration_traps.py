@@ -1,0 +1,432 @@
+"""A topic moves from three Kafkas to Dray while producers of every kind work, and things go wrong.
+
+The ledger is what producers were told. After every move: each acknowledged record is there once, at the
+offset that its producer was given, in its order; and below the boundary Dray serves the source's bytes,
+the leader epoch aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.services.clients.steady import STEADY, SteadyProducer
+from tests.services.live_move import (
+    WITH_ACLS,
+    LiveMove,
+    MoveLedger,
+    below,
+    read_topic,
+    records_of,
+)
+from tests.services.log_referee import EARLIEST, LATEST, offset_of
+from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tiered_cluster import START_SECONDS, TieredCluster
+from tests.services.tiered_history import wait_for
+from tests.services.tiered_kafka import require_tiering
+
+pytestmark = [
+    pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts brokers of its own"),
+    pytest.mark.soak,  # three Kafkas
+]
+
+PARTITIONS = 2
+SECONDS = 180.0
+SOME = 100
+"""Records that each producer gets through between two events."""
+SETTINGS = {"give_up_time": "20s", "straggler_watch": "1s", "group_interval": "1s"}
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
+    require_tiering()
+    with TieredCluster(tmp_path_factory.mktemp("source"), settings=WITH_ACLS) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def move(kafka: TieredCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMove]:
+    made = LiveMove(tmp_path_factory.mktemp("dray"), kafka, SETTINGS)
+    with made.dray:
+        yield made
+
+
+@pytest.fixture
+def admin(kafka: TieredCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+
+@pytest.fixture
+def make_topic(
+    request: pytest.FixtureRequest, kafka: TieredCluster, admin: AdminClient
+) -> Callable[..., str]:
+    """A topic at the source, with a leader for each partition."""
+
+    def make(assigned: Sequence[Sequence[int]] = ((2, 3, 1), (3, 1, 2)), **configs: str) -> str:
+        letters = "".join(each if each.isalnum() else "-" for each in request.node.name)
+        name = letters.removeprefix("test-").strip("-")[:60]
+        kafka.until_complete(admin)
+        asked = NewTopic(
+            name,
+            len(assigned),
+            replica_assignment=[list(each) for each in assigned],
+            config={key.replace("_", "."): value for key, value in configs.items()},
+        )
+        admin.create_topics([asked])[name].result(SECONDS)
+        for partition in range(len(assigned)):
+            wait_for(f"{name}-{partition} is led", lambda p=partition: leader(admin, name, p) > 0, SECONDS)  # type: ignore[misc]
+        return name
+
+    return make
+
+
+def leader(admin: AdminClient, topic: str, partition: int = 0) -> int:
+    try:
+        found = admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+    except KafkaException:
+        return -1  # the broker that was asked went away
+    return -1 if found is None else found.leader
+
+
+@contextmanager
+def producing(bootstrap: str, topic: str, clients: Sequence[str] = ("librdkafka",)) -> Iterator[MoveLedger]:
+    """Producers at work until the end of the block, which waits for all that they sent."""
+    with ExitStack() as stack:
+        made = []
+        for client in clients:
+            made.append(SteadyProducer(client, bootstrap, topic, PARTITIONS))
+            stack.callback(made[-1].stop)
+        yield MoveLedger(made)
+
+
+def go_on(ledger: MoveLedger, more: int = SOME) -> None:
+    for producer in ledger.producers:
+        producer.until_acknowledged(more)
+
+
+def write(bootstrap: str, topic: str, word: str, count: int, partition: int | None = None) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        place = number % PARTITIONS if partition is None else partition
+        producer.produce(topic, f"{word} {number}", partition=place)
+    assert producer.flush(SECONDS) == 0
+
+
+def begun(bootstrap: str, topic: str) -> Producer:
+    """With an open transaction."""
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "transaction.timeout.ms": 600_000}
+    producer = Producer(settings)
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    return producer
+
+
+def boundaries(status: Mapping[str, Any]) -> dict[int, int]:
+    return {number: row["boundary"] for number, row in enumerate(status["partitions"])}
+
+
+def check_moved(
+    move: LiveMove, topic: str, ledger: MoveLedger | None = None, *, failures: bool = False
+) -> dict[int, int]:
+    """The boundaries of a topic that has moved."""
+    found = boundaries(move.until(topic, "switched", "moved"))
+    at_dray = read_topic(move.dray.bootstrap, topic, PARTITIONS)
+    at_source = read_topic(move.kafka.bootstrap, topic, PARTITIONS)
+    for partition, boundary in found.items():
+        assert below(at_dray[partition], boundary) == below(at_source[partition], boundary)
+        assert offset_of(move.kafka.bootstrap, topic, partition, LATEST) == boundary, "nothing is beyond it"
+    if ledger is not None:
+        ledger.check(at_dray, failures=failures)
+    return found
+
+
+# --- the move
+
+
+def test_four_clients_go_on_through_link_and_switch(move: LiveMove, make_topic: Callable[..., str]) -> None:
+    """The same processes all the time, none of which hears of an error."""
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 500)
+    with move.migrator() as migrator:
+        move.link(topic)
+        move.until(topic, "mirroring")
+        with producing(move.dray.bootstrap, topic, STEADY) as ledger:
+            go_on(ledger)
+            move.switch(topic)
+            move.until(topic, "switched", "moved")
+            go_on(ledger)
+        check_moved(move, topic, ledger)
+        assert migrator.alive
+    assert "Traceback" not in migrator.log_path.read_text()
+
+
+def test_producers_at_the_source_are_fenced_and_go_on_at_dray(
+    move: LiveMove, make_topic: Callable[..., str]
+) -> None:
+    """The bounded pause: they are told that they may not write there any more, and lose nothing."""
+    topic = make_topic()
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        with producing(move.kafka.bootstrap, topic, ("java", "librdkafka")) as ledger:
+            go_on(ledger)
+            move.switch(topic)
+            move.until(topic, "switched", "moved")
+        found = check_moved(move, topic, ledger, failures=True)
+        write(move.dray.bootstrap, topic, "after", 20)
+        ends = {number: offset_of(move.dray.bootstrap, topic, number, LATEST) for number in found}
+        assert ends == {number: boundary + 10 for number, boundary in found.items()}
+
+
+def test_a_tiered_topic_moves_with_its_history_in_place(
+    move: LiveMove, make_topic: Callable[..., str]
+) -> None:
+    configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
+    topic = make_topic(**configs, retention_ms="-1")
+    write(move.kafka.bootstrap, topic, "before " + "x" * 900, 6_000)
+    wait_for(
+        "two segments are tiered",
+        lambda: all(offset_of(move.kafka.bootstrap, topic, each, -5) > 1_500 for each in range(PARTITIONS)),
+        SECONDS,
+    )
+    with move.migrator():
+        move.link(topic, tiered=True)
+        move.until(topic, "mirroring")
+        with producing(move.dray.bootstrap, topic) as ledger:
+            go_on(ledger)
+            move.switch(topic)
+            move.until(topic, "switched", "moved")
+            go_on(ledger)
+        check_moved(move, topic, ledger)
+
+
+# --- transactions
+
+
+def test_a_transaction_open_at_the_fence_is_waited_for(
+    move: LiveMove, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    producer = begun(move.kafka.bootstrap, topic)
+    for number in range(10):
+        producer.produce(topic, f"decided {number}", partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        move.switch(topic)
+        assert move.status(topic)["state"] in ("pending", "mirroring"), "it waits, or gave up"
+        producer.commit_transaction(SECONDS)
+        if move.until(topic, "mirroring", "switched", "moved")["state"] == "mirroring":
+            move.switch(topic)
+        found = check_moved(move, topic)
+    assert found == {0: 6, 1: 6}, "five records each, and a marker"
+
+
+def test_a_transaction_that_does_not_end_lets_the_switch_go_back(
+    move: LiveMove, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    producer = begun(move.kafka.bootstrap, topic)
+    producer.produce(topic, b"undecided", partition=0)
+    assert producer.flush(SECONDS) == 0
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        move.switch(topic)
+        wait_for("the fence is lifted", lambda: bool(move.status(topic).get("why")), SECONDS)
+        assert move.status(topic)["state"] == "mirroring"
+        producer.abort_transaction(SECONDS)
+        write(move.kafka.bootstrap, topic, "lifted", 10)
+        move.switch(topic)
+        check_moved(move, topic)
+
+
+# --- the source goes on living
+
+
+def test_a_leader_of_the_source_dies_in_the_middle(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient
+) -> None:
+    topic = make_topic()
+    node = move.kafka.nodes[2]
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        with producing(move.dray.bootstrap, topic) as ledger:
+            go_on(ledger)
+            node.kill()
+            try:
+                move.switch(topic)
+                move.until(topic, "switched", "moved")
+                go_on(ledger)
+            finally:
+                node.start(START_SECONDS)
+        check_moved(move, topic, ledger)
+
+
+def test_the_start_follows_what_the_source_deletes(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient
+) -> None:
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 1_000)
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        for done in admin.delete_records([TopicPartition(topic, 0, 300)]).values():
+            assert done.result(SECONDS).low_watermark == 300
+        wait_for(
+            "the start is the source's",
+            lambda: offset_of(move.dray.bootstrap, topic, 0, EARLIEST) == 300,
+            SECONDS,
+        )
+        assert offset_of(move.dray.bootstrap, topic, 1, EARLIEST) == 0
+        move.switch(topic)
+        check_moved(move, topic)
+
+
+def test_a_source_that_forgets_what_it_gave_away_stops_the_move(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient
+) -> None:
+    """An unclean election. What was mirrored stays, and is never truncated."""
+    topic = make_topic(((2, 3), (1, 3)), unclean_leader_election_enable="true")
+    nodes = move.kafka.nodes
+    write(move.kafka.bootstrap, topic, "both have it", 100)
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        nodes[3].terminate(START_SECONDS)
+        try:
+            wait_for("node 2 leads", lambda: leader(admin, topic) == 2, SECONDS)
+            write(move.kafka.bootstrap, topic, "one has it", 200, partition=0)
+            wait_for(
+                "it is mirrored",
+                lambda: offset_of(move.dray.bootstrap, topic, 0, LATEST) == 250,
+                SECONDS,
+            )
+            nodes[2].kill()
+            nodes[3].start(START_SECONDS)
+            wait_for("node 3 leads", lambda: leader(admin, topic) == 3, SECONDS)
+            write(move.kafka.bootstrap, topic, "another history", 150, partition=0)
+            wait_for("it is said", lambda: bool(move.stopped(topic)), SECONDS)
+            assert offset_of(move.dray.bootstrap, topic, 0, LATEST) == 250
+            move.switch(topic, code=None)
+            wait_for("no switch", lambda: move.status(topic)["state"] == "mirroring", SECONDS)
+            values = [value for _, value in records_of(read_topic(move.dray.bootstrap, topic, 1)[0])]
+            assert values[50:] == [f"one has it {number}".encode() for number in range(200)]
+            move.run("abort", topic, "--yes")
+        finally:
+            for node in nodes.values():
+                if not node.alive:
+                    node.start(START_SECONDS)
+
+
+def test_a_topic_that_is_deleted_at_the_source_is_said_and_not_forgotten(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient
+) -> None:
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 100)
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        wait_for(
+            "all is mirrored",
+            lambda: all(offset_of(move.dray.bootstrap, topic, each, LATEST) == 50 for each in range(2)),
+            SECONDS,
+        )
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        wait_for("it is said", lambda: bool(move.stopped(topic)), SECONDS)
+        assert [len(records_of(each)) for each in read_topic(move.dray.bootstrap, topic, 2).values()] == [
+            50,
+            50,
+        ]
+
+
+def test_a_straggler_is_named_and_produced_on_request(move: LiveMove, make_topic: Callable[..., str]) -> None:
+    """The operator said that producers are stopped. One was not."""
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 20)
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        move.switch(topic, "stopped")
+        found = boundaries(move.until(topic, "switched", "moved"))
+        write(move.kafka.bootstrap, topic, "late", 3, partition=0)
+        said = move.run("stragglers", topic, code=1)
+        assert str(found[0]) in said
+        move.run("stragglers", topic, "--produce", "--yes")
+        values = [value for _, value in records_of(read_topic(move.dray.bootstrap, topic, 1)[0])]
+        assert values[-3:] == [b"late 0", b"late 1", b"late 2"]
+
+
+# --- migrators that die
+
+
+@pytest.mark.parametrize("state", ["attaching", "mirroring", "pending"])
+def test_a_migrator_that_is_killed_has_a_successor(
+    move: LiveMove, make_topic: Callable[..., str], state: str
+) -> None:
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 500)
+    migrator = move.migrator()
+    with ExitStack() as stack:
+        stack.callback(migrator.kill)
+        if state != "attaching":
+            migrator.start()
+        move.link(topic)
+        if state == "attaching":
+            migrator.start()
+            migrator.kill()
+        else:
+            move.until(topic, "mirroring")
+        ledger = stack.enter_context(producing(move.dray.bootstrap, topic))
+        if state == "mirroring":
+            go_on(ledger, 10)
+            migrator.kill()
+        move.switch(topic)
+        migrator.kill()
+        stack.enter_context(move.migrator(2))
+        move.until(topic, "switched", "moved")
+        go_on(ledger, 10)
+        stack.pop_all().close()
+    check_moved(move, topic, ledger)
+
+
+def test_a_migrator_that_slept_through_the_switch_does_no_harm(
+    move: LiveMove, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    with move.migrator(1) as sleeper:
+        move.link(topic)
+        move.until(topic, "mirroring")
+        with producing(move.dray.bootstrap, topic) as ledger:
+            go_on(ledger)
+            move.switch(topic)
+            sleeper.freeze()
+            with move.migrator(2):
+                move.until(topic, "switched", "moved")
+                sleeper.wake()
+                go_on(ledger)
+        check_moved(move, topic, ledger)
+
+
+def test_an_abort_gives_the_topic_back_to_its_source(move: LiveMove, make_topic: Callable[..., str]) -> None:
+    topic = make_topic()
+    write(move.kafka.bootstrap, topic, "before", 20)
+    with move.migrator():
+        move.link(topic)
+        move.until(topic, "mirroring")
+        move.run("abort", topic, "--yes")
+        wait_for(
+            "it is gone at Dray",
+            lambda: topic not in AdminClient({"bootstrap.servers": move.dray.bootstrap}).list_topics().topics,
+            SECONDS,
+        )
+        write(move.kafka.bootstrap, topic, "after", 20)
+        move.link(topic)
+        move.switch(topic)
+        assert check_moved(move, topic) == {0: 20, 1: 20}

@@ -1,0 +1,62 @@
+"""A live topic that moves here from a classic source, in every weather: nothing is lost, nothing is there
+twice, and broken rules are noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import SystemRandom
+
+import pytest
+from tests.simulation.move_mutations import MUTATIONS
+from tests.simulation.noticing import first_noticed
+
+from dray.simulation.cluster.run import ClusterReport, simulate_cluster
+from dray.simulation.moves.run import moving_topics
+
+SEEDS = 12
+SEARCH = 10
+SOAK_SEEDS = 400
+
+
+def simulate_move(seed: int) -> ClusterReport:
+    return simulate_cluster(seed, moving_topics(seed))
+
+
+def test_a_live_topic_moves_without_loss() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        seen += simulate_move(seed).counts
+    expected = {
+        "acknowledged by the source": 500,
+        "acknowledged by Dray": 50,
+        "consumed": 500,
+        "pieces mirrored": 50,
+        "partitions switched": 5,
+        "transactions aborted": 20,
+        "! migrator crashed": 10,
+        "! migrator stood still": 10,
+        "! leader of the source changed": 10,
+        "lifted": 1,
+    }
+    assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
+
+
+def test_one_seed_is_one_run_of_a_move() -> None:
+    assert simulate_move(3) == simulate_move(3)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_move_without_a_rule_is_noticed(name: str) -> None:
+    mutation, first = MUTATIONS[name]
+    found = first_noticed(mutation, simulate_move, first, SEARCH)
+    assert found is not None, f"not noticed by {SEARCH} seeds from {first} on"
+
+
+@pytest.mark.soak
+def test_live_topics_move_without_loss_for_long() -> None:
+    base = SystemRandom().randrange(1 << 40)
+    for seed in range(base, base + SOAK_SEEDS):
+        try:
+            simulate_move(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error

@@ -1,0 +1,79 @@
+"""A tier whose last copies were not finished, by a seed: what is chosen of it is there once Kafka has swept.
+
+The segments are those of a real Kafka's tier. Of some the copy was begun and not finished, as its broker
+died: Kafka's own topic says so, or some of the files are not there. Kafka deletes such copies later.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+from tests.unit.migration.sources import in_memory, local_files
+
+from dray.foreign.remote_segments import RemoteSegment, SegmentName, SegmentState
+from dray.foreign.tiered_names import parse_local
+from dray.migration.inventory import Question, SourceLayout, take_inventory
+from dray.migration.kafka_tiered import REQUIRED
+from dray.migration.plan import AttachPlan, make_plan
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.kernel.loop import run
+
+
+async def _plan(files: dict[str, bytes], finished: dict[UUID, RemoteSegment] | None) -> AttachPlan:
+    source = await in_memory(files.items())
+    question = Question("orders", SourceLayout.KAFKA_TIERED, finished=finished)
+    return await make_plan(source, question, await take_inventory(source, question), now_ms=1)
+
+
+async def _simulate(seed: int) -> None:
+    random = Random(seed)
+    files = local_files()
+    whole = await _plan(files, None)
+    assert whole.topic_id is not None
+    said: dict[UUID, RemoteSegment] = {}
+    unfinished: set[UUID] = set()
+    for partition in whole.partitions:
+        chosen = [each.segment for each in partition.lineage.chosen]
+        left = random.randint(1, len(chosen))  # the newest of them are not finished
+        unfinished |= {each.segment_id for each in chosen[left:]}
+        for each in chosen[:left]:
+            name = SegmentName("orders", whole.topic_id, partition.partition, each.segment_id)
+            said[each.segment_id] = RemoteSegment(
+                name,
+                each.start,
+                each.end - 1,
+                each.max_timestamp,
+                (),
+                each.segment_size,
+                SegmentState.COPY_FINISHED,
+                None,
+            )
+    can_ask = random.random() < 0.5
+    if not can_ask:
+        for path in list(files):
+            found = parse_local(path)
+            if (
+                found is not None
+                and found.segment_id in unfinished
+                and found.suffix == random.choice(REQUIRED)
+            ):
+                del files[path]
+        unfinished = {
+            each
+            for each in unfinished
+            if len([path for path in files if (name := parse_local(path)) and name.segment_id == each])
+            < len(REQUIRED)
+        }
+    plan = await _plan(files, said if can_ask else None)
+    if plan.refused:
+        raise Violation(f"partition {plan.refused[0].partition} was refused: {plan.refused[0]}")
+    swept = {path for path in files if (name := parse_local(path)) and name.segment_id in unfinished}
+    for partition in plan.partitions:
+        for each in partition.lineage.chosen:
+            if each.segment.path in swept:
+                raise Violation(f"{each.segment.path} was chosen, and its copy was never finished")
+
+
+def simulate_unfinished(seed: int) -> None:
+    run(_simulate(seed))

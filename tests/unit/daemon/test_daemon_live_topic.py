@@ -1,0 +1,131 @@
+"""A linked topic at its source: what counts as all of it, and what a fence needs to be seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from tests.services.two_builds import MIGRATION
+
+from dray.client.cluster import Cluster, ClusterView
+from dray.client.errors import RequestFailed
+from dray.daemon.live_topic import KafkaTopic, Upstream, WholeTopic
+from dray.protocol import ErrorCode
+from dray.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.fences import AclFence, FenceRefused, SizeFence, StoppedFence
+from dray.upstream.source import Leadership, Probe
+
+LINKED = UUID(int=6)
+RECORD = replace(MIGRATION, partitions=2, streams=(7, 8), upstream="old", source_topic_id=LINKED, attempt=0)
+
+
+class SimulatedCluster:
+    """Answers with what it was given."""
+
+    def __init__(self, topic_id: UUID = LINKED, leaders: tuple[int, ...] = (1, 1)) -> None:
+        self.view = ClusterView()
+        self.topic_id = topic_id
+        self.leaders = leaders
+
+    async def learn(self, topics: list[str]) -> MetadataResponse:
+        partitions = [
+            MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=3)
+            for number, leader in enumerate(self.leaders)
+        ]
+        topic = MetadataResponseTopic(name=topics[0], topic_id=self.topic_id, partitions=partitions)
+        answer = MetadataResponse(topics=[topic])
+        self.view.learn(answer)
+        return answer
+
+    async def close(self) -> None:
+        return None
+
+
+def whole(cluster: SimulatedCluster) -> WholeTopic:
+    return WholeTopic(cast(Cluster, cluster), "orders", RECORD)
+
+
+async def test_the_whole_topic_is_learnt() -> None:
+    source = whole(SimulatedCluster())
+    await source.learn()
+    assert source.leaderships == {0: Leadership(1, 3), 1: Leadership(1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "text"),
+    [
+        ({"topic_id": UUID(int=9)}, ErrorCode.INVALID_PARTITIONS, "has the id .*9, and .*6 was linked"),
+        ({"leaders": (1, 1, 1)}, ErrorCode.INVALID_PARTITIONS, "has 3 partitions at the source, and 2 here"),
+        ({"leaders": (1, -1)}, ErrorCode.LEADER_NOT_AVAILABLE, "orders-1 has no leader"),
+    ],
+    ids=["another topic", "more partitions", "no leader"],
+)
+async def test_less_or_another_is_no_source_of_a_switch(
+    changed: dict[str, Any], code: ErrorCode, text: str
+) -> None:
+    """A partition that is left out would stay the source's, with its topic switched."""
+    cluster = SimulatedCluster()
+    source = whole(cluster)
+    await source.learn()
+    before = dict(source.leaderships)
+    for name, value in changed.items():
+        setattr(cluster, name, value)
+    with pytest.raises(RequestFailed, match=text) as refused:
+        await source.learn()
+    assert refused.value.code == code
+    assert source.leaderships == before
+
+
+class ProbedTopic(WholeTopic):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.answers: list[Probe] = []
+
+    async def probe(self, partition: int) -> tuple[Leadership, Probe]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return self.leaderships[partition], answer
+
+
+def topic_with(answers: list[Probe]) -> KafkaTopic:
+    class NoRooms:
+        mirror = None
+
+    cluster = cast(Cluster, SimulatedCluster())
+    upstream = Upstream(cluster, cluster, cast(Any, None))
+    made = KafkaTopic("orders", RECORD, cast(Any, NoRooms()), upstream, SimulatedRuntime(1))
+    made.source = ProbedTopic(cluster, "orders", RECORD)
+    made.source.answers = answers
+    return made
+
+
+def test_a_fence_is_refused_where_the_source_refuses_us_already() -> None:
+    async def ask() -> None:
+        with pytest.raises(
+            FenceRefused, match="refuses what we write to partition 0 before there is a fence"
+        ):
+            await topic_with([Probe.FENCED])._check_open()
+        await topic_with([Probe.FENCED, Probe.FENCED, Probe.OPEN])._check_open()  # just lifted
+        assert await topic_with([Probe.FENCED]).before_fence("stopped") == {}
+
+    run(ask())
+
+
+def test_the_fence_is_as_the_record_says() -> None:
+    made = topic_with([Probe.OPEN])
+    acl = made.fence("acl", {"allows_rest": "true"})
+    assert isinstance(acl, AclFence)
+    assert acl.allows_rest
+    assert not cast(AclFence, made.fence("acl", {"allows_rest": "false"})).allows_rest
+    size = made.fence("size", {"max.message.bytes": "1000"})
+    assert isinstance(size, SizeFence)
+    assert size.before == "1000"
+    assert cast(SizeFence, made.fence("size", {})).before is None
+    assert isinstance(made.fence("stopped", {}), StoppedFence)

@@ -1,0 +1,75 @@
+"""The clusters that the config names: read, shown, and refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dray.config import ConfigError, Settings, load
+from dray.daemon.failures import Failure
+from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
+from dray.runtime import SystemRuntime
+
+
+def settings(tmp_path: Path, upstream: object, environment: dict[str, str] | None = None) -> Settings:
+    file = tmp_path / "dray.yaml"
+    file.write_text(yaml.safe_dump({"upstream": upstream}))
+    return load(file, environment or {}, []).settings
+
+
+def test_a_cluster_is_found_by_its_name(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    properties = tmp_path / "old.properties"
+    properties.write_text("security.protocol=PLAINTEXT\n")
+    found = UpstreamClusters(
+        settings(
+            tmp_path,
+            {
+                "clusters": {
+                    "old": {"bootstrap": "a:1, [::1]:2", "command_config": str(properties)},
+                    "plain": "b:3",
+                }
+            },
+            {"DRAY_UPSTREAM__CLUSTERS__THIRD": "c:4"},
+        ),
+        runtime,
+    )
+    assert found.names == ["old", "plain", "third"]
+    assert found.bootstrap("old") == [("a", 1), ("::1", 2)]
+    assert found.bootstrap("third") == [("c", 4)]
+    assert found.open("plain").view.brokers == {}
+    with pytest.raises(
+        UnknownUpstream, match=r"no upstream 'new' \(there are: old, plain, third\): add it to"
+    ):
+        found.open("new")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"old": 9092},
+        {"old": "kafka"},
+        {"Old": "a:1"},
+        {"old": {"bootstrap": "a:1", "password": "x"}},
+        {"old": {"command_config": "f"}},
+        {"old": {"bootstrap": "a:1", "command_config": ""}},
+        {"old": "{bootstrap"},
+        ["a:1"],
+    ],
+)
+def test_what_names_no_cluster_is_refused(tmp_path: Path, wrong: object) -> None:
+    with pytest.raises(ConfigError, match=r"upstream\.clusters"):
+        settings(tmp_path, {"clusters": wrong})
+
+
+def test_properties_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    file = tmp_path / "old.properties"
+    wanted = settings(tmp_path, {"clusters": {"old": {"bootstrap": "a:1", "command_config": str(file)}}})
+    with pytest.raises(Failure, match=r"upstream\.clusters old: command_config = .*: cannot read"):
+        UpstreamClusters(wanted, runtime)
+    file.write_text("security.protocol=SASL_SSL\nsasl.unknown=1\n")
+    with pytest.raises(Failure, match=r"upstream\.clusters old: .*sasl\.unknown: is not known here"):
+        UpstreamClusters(wanted, runtime)

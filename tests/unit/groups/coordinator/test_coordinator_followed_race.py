@@ -1,0 +1,199 @@
+"""A consumer starts here while its last member leaves the source: in bad weather, with two migrators.
+
+It begins exactly where the one at the source had stopped, and what it commits here is never taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+import pytest
+from tests.unit.groups.coordinator.followed_world import UPSTREAM, FakeGroupSource, GroupAtSource, Links
+from tests.unit.groups.coordinator.harness import DOMAINS, GROUP
+from tests.unit.groups.coordinator.players import Broken, Client, Cluster
+
+from dray.groups.coordinator.copies import GroupCopies
+from dray.groups.coordinator.gate import GroupGate
+from dray.metadata import keys
+from dray.metadata.contract import ANY, MetadataError, Put
+from dray.protocol import ErrorCode
+from dray.simulation.kernel.faults import FaultyStore
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream import group_follower
+from dray.upstream.followed_groups import GroupAct
+from dray.upstream.group_follower import GroupFollower
+
+SECONDS = 40.0
+
+
+class ConsumerHere(Client):
+    """Asks for its place until it has one, then commits from there on."""
+
+    def __init__(self, cluster: Cluster, source: GroupAtSource) -> None:
+        super().__init__(cluster, GROUP, "here")
+        self.source = source
+        self.began_at: int | None = None
+        self.acknowledged = self.sent = -1
+
+    async def live(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.random() * 0.4)
+            broker = await self.broker()
+            if self.began_at is None:
+                joined = await self.answer(broker, partial(broker.commit, -1, partition=1))
+                if joined is not ErrorCode.NONE:
+                    continue
+            place = await self.answer(broker, self._place)
+            if place is None:
+                continue
+            if self.began_at is None:
+                left_at = self.source.committed["a", 0][0]
+                if self.source.members or place != left_at:
+                    raise Broken(f"it begins at {place}, and the source was at {left_at}")
+                self.began_at = self.acknowledged = self.sent = place
+            elif not self.acknowledged <= place <= self.sent:
+                raise Broken(f"{place} is fetched, {self.acknowledged} was acknowledged, {self.sent} sent")
+            self.sent += 1
+            offset = self.sent
+            if await self.answer(broker, partial(broker.commit, offset)) is ErrorCode.NONE:
+                self.acknowledged = offset
+
+    async def _place(self) -> int:
+        found = await (await self.broker()).committed()
+        return -1 if found is None else found
+
+
+async def at_the_source(group: GroupAtSource, links: Links, random: Random) -> None:
+    """It commits, comes and goes, and leaves for good some time after the switch."""
+    switch_at, leaves_at = 5 + random.random() * 10, 10 + random.random() * 12
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    offset = 0
+    while loop.time() - begin < leaves_at or not links.topics["a"].is_switched:
+        await asyncio.sleep(random.random() * 0.5)
+        if loop.time() - begin > switch_at:
+            links.switch(boundary=10_000)
+        offset += random.randrange(3)
+        group.commit(offset)
+        # Restarts before the switch only: afterwards the last one to leave leaves for good.
+        group.members = 1 if links.topics["a"].is_switched else random.randrange(2)
+    group.commit(offset + 1)
+    group.members = 0
+
+
+async def follow(cluster: Cluster, source: FakeGroupSource, links: Links, seed: int) -> None:
+    runtime = SimulatedRuntime(seed)
+    random = Random(seed)
+    store = FaultyStore(cluster.state, cluster.apply, runtime, cluster.weather)
+    follower = GroupFollower(source, GroupCopies(store, runtime, DOMAINS, UPSTREAM), links.read)
+
+    async def look() -> None:
+        await asyncio.sleep(random.random() * (3.0 if random.random() < 0.1 else 0.05))
+
+    while True:
+        source.before = {name: [look] * 4 for name in ("members", "committed", "listed")}
+        with suppress(MetadataError):
+            await follower.run_once()
+        await asyncio.sleep(random.random())
+
+
+async def play(seed: int) -> int:
+    """How many commits were acknowledged here."""
+    cluster = Cluster(seed=seed)
+    links, group = Links(cluster, a=2), GroupAtSource(members=1)
+    group.commit(0)
+    sources = [FakeGroupSource({GROUP: group}) for _ in range(2)]
+    here = ConsumerHere(cluster, group)
+    migrators = [
+        asyncio.create_task(follow(cluster, source, links, seed * 10 + number))
+        for number, source in enumerate(sources)
+    ]
+    async with asyncio.timeout(SECONDS):  # the topic is not shown before its groups are known
+        for _ in iter(lambda: bool(cluster.records(keys.FOLLOWED_GROUPS)), True):
+            await asyncio.sleep(0.1)
+    for number in (1, 2):
+        await cluster.start_broker(number)
+    tasks = [
+        *migrators,
+        asyncio.create_task(at_the_source(group, links, Random(seed))),
+        asyncio.create_task(here.live()),
+        asyncio.create_task(cluster.trouble(SECONDS)),
+    ]
+    done, _ = await asyncio.wait(tasks, timeout=SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        task.result()
+    await cluster.calm()
+    done, _ = await asyncio.wait(tasks[:2] + tasks[3:4], timeout=20, return_when=asyncio.FIRST_EXCEPTION)
+    for task in (*tasks, *done):
+        if task.done():
+            task.result()
+        task.cancel()
+    if here.began_at is None:
+        raise Broken("it never began")
+    return here.acknowledged - here.began_at
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_goes_on_where_it_was(seed: int) -> None:
+    assert run(play(seed)) > 5
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_it_goes_on_where_it_was_for_long(seed: int) -> None:
+    run(play(seed))
+
+
+def copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
+    """No version keeps a late migrator from writing."""
+    put = GroupCopies._put
+
+    def unconditional(self: GroupCopies, *arguments: object) -> Put:
+        found = put(self, *arguments)  # type: ignore[arg-type]
+        return Put(found.key, found.value, ANY)
+
+    patch.setattr(GroupCopies, "_put", unconditional)
+
+
+def handed_over_with_members(patch: pytest.MonkeyPatch) -> None:
+    def always(kept: object, seen: object, *, is_switched: bool) -> GroupAct:
+        return GroupAct.COPY_AND_HAND_OVER if is_switched else GroupAct.COPY
+
+    patch.setattr(group_follower, "next_act", always)
+    patch.setattr(group_follower, "_WITHOUT_MEMBERS", ("Stable", "Empty", ""))
+
+    async def none(self: object, group_ids: list[str], report: object) -> dict[str, int]:
+        return dict.fromkeys(group_ids, 0)
+
+    patch.setattr(GroupFollower, "_members", none)
+
+
+def let_in_before_it_moved(patch: pytest.MonkeyPatch) -> None:
+    async def look(self: GroupGate, group_id: str) -> object:
+        return await self._read(group_id)
+
+    patch.setattr(GroupGate, "_look", look)
+
+
+def taken_in_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("dray.groups.coordinator.gate._taken", lambda copy: copy)
+
+
+MUTATIONS = [copied_after_it_moved, handed_over_with_members, let_in_before_it_moved, taken_in_again]
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS)
+def test_every_rule_is_needed(mutate: Callable[[pytest.MonkeyPatch], None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutate(patch)
+        for seed in range(12):
+            try:
+                run(play(seed))
+            except Broken:
+                return
+    pytest.fail("no seed noticed it")

@@ -1,0 +1,211 @@
+"""A classic source at work, a topic that is mirrored from it, and migrators that may die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from random import Random
+from uuid import UUID
+
+from tests.services.two_builds import MIGRATION
+from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget
+
+from dray.client.errors import RequestFailed
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSettings
+from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
+from dray.protocol import ErrorCode
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.fences import FenceRefused
+
+SETTINGS = LiveSettings(give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1)
+OPEN = {"before": "open"}
+PARTITIONS = 2
+
+
+class Killed(BaseException):
+    """What a kill -9 is to the code that it hits."""
+
+
+class WatchedFence(ClassicFence):
+    """Remembers with what it was lifted."""
+
+    def __init__(self, world: World, undo: Mapping[str, str]) -> None:
+        super().__init__(world.source)
+        self.world = world
+        self.undo = undo
+
+    async def lift(self) -> None:
+        self.world.lifted_with.append(dict(self.undo))
+        await super().lift()
+        self.world.decided_when_lifted |= bool(self.world.target.boundaries)
+        self.world.write_on()  # those that were refused have ended
+
+
+class World:
+    """What outlives a process: source, log, record."""
+
+    def __init__(self, seed: int, *, forgets: bool = False) -> None:
+        self.runtime = SimulatedRuntime(seed)
+        self.random = Random(seed)
+        self.source = ClassicSource(self.runtime, self.random, PARTITIONS)
+        self.source.records_a_second = 60
+        self.target = DrayTarget(self.source, self.runtime, self.random, forgets=forgets)
+        self.versions = dict.fromkeys(range(PARTITIONS), 0)
+        self.store = MemoryStore(self.runtime, MemoryState())
+        self.migrations = Migrations(self.store, self.runtime)
+        self.groups = 2
+        self.stragglers: dict[int, int] = {}
+        self.lifted_with: list[dict[str, str]] = []
+        self.decided_when_lifted = False
+        self.seen: list[str] = []
+        self.processes: list[LiveMigration] = []
+        self.decision_seconds = 0.0
+        """How long a write is on its way that decides."""
+        self.deciding = False
+        self.refuses_fence = False
+        self.groups_are_denied = False
+        self.stopped: dict[int, str] = {}
+        self.writers: list[asyncio.Task[None]] = []
+        self.write_on()
+
+    def write_on(self) -> None:
+        first = len(self.writers)
+        self.writers += [
+            self.runtime.spawn(self.source.write(number % PARTITIONS, first + number), "writer")
+            for number in range(2 * PARTITIONS)
+        ]
+
+    async def link(self) -> None:
+        record = replace(
+            MIGRATION,
+            state=MigrationState.MIRRORING,
+            layout=NO_TIER,
+            partitions=PARTITIONS,
+            streams=tuple(range(1, PARTITIONS + 1)),
+            bounds=((0, 0),) * PARTITIONS,
+            upstream="old",
+            source_topic_id=UUID(int=6),
+            attempt=0,
+        )
+        await self.migrations.begin("orders", record)
+        await self.runtime.sleep(0.5)
+
+    def process(self, dies_after: str = "", give_up_seconds: float = 5) -> LiveMigration:
+        def reached(step: str) -> None:
+            assert step in FAILPOINTS
+            self.seen.append(step)
+            if step == dies_after:
+                raise Killed
+
+        settings = replace(SETTINGS, give_up_seconds=give_up_seconds)
+        made = LiveMigration("orders", self.migrations, SimulatedTopic(self), self.runtime, settings, reached)
+        self.processes.append(made)
+        return made
+
+    async def record(self) -> MigrationRecord:
+        found = await self.migrations.read("orders")
+        assert found is not None
+        return found
+
+    async def work(self, process: LiveMigration, until: Callable[[MigrationRecord], bool]) -> None:
+        for _ in range(600):
+            if until(await self.record()):
+                return
+            await process.turn()
+            await self.runtime.sleep(0.1)
+        raise AssertionError(f"never: {await self.record()}, after {self.seen}")
+
+    async def die(self, process: LiveMigration, until: Callable[[MigrationRecord], bool]) -> None:
+        """At its failpoint, with all of its tasks."""
+        try:
+            await self.work(process, until)
+        except Killed:
+            await process.stop()
+        else:
+            raise AssertionError(f"it never died: {self.seen}")
+
+    async def close(self) -> None:
+        for process in self.processes:
+            await process.stop()
+        await self.runtime.sleep(0.5)  # what is on the way arrives
+        for task in self.writers:
+            task.cancel()
+
+    def faults(self) -> list[str]:
+        """What must never be, whatever has died."""
+        found = []
+        if self.decided_when_lifted or (self.target.boundaries and not self.source.is_up):
+            found.append("the fence was lifted after a decision")
+        if any(undo != OPEN for undo in self.lifted_with):
+            found.append(f"lifted to what was never there: {self.lifted_with}")
+        for partition, boundary in self.target.boundaries.items():
+            here, there = self.target.logs[partition], self.source.partitions[partition].log
+            if here != there[: len(here)] or len(here) != boundary:
+                found.append("another log than the source's")
+            beyond = set(self.source.acknowledged[partition]) - {each.write for each in here}
+            if beyond:
+                found.append(f"acknowledged and not here: {sorted(beyond)[:3]}")
+        return found
+
+
+class SimulatedTopic:
+    """The topic as one process has it. Versions are those of the log."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.source = world.source
+        self.target = world.target
+
+    async def mirror(self) -> None:
+        await asyncio.gather(*[self.target.mirror(each) for each in range(PARTITIONS)])
+
+    def stopped(self) -> Mapping[int, str] | None:
+        return self._world.stopped
+
+    async def before_fence(self, kind: str) -> Mapping[str, str]:
+        assert kind == "acl"
+        if self._world.refuses_fence:
+            raise FenceRefused("the source refuses what we write")
+        return {"before": "fenced"} if self.source.is_up else OPEN
+
+    def fence(self, kind: str, undo: Mapping[str, str]) -> WatchedFence:
+        assert kind == "acl"
+        return WatchedFence(self._world, undo)
+
+    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
+        world = self._world
+        while True:
+            version = world.versions[partition]
+            if partition in self.target.boundaries:
+                return self.target.boundaries[partition] == boundary
+            if len(self.target.logs[partition]) != boundary or not await is_allowed():
+                return False
+            world.deciding = True
+            # Once it is sent, it arrives: also when its process has died since.
+            sent = world.runtime.spawn(self._write(partition, boundary, version), "a write on its way")
+            if (done := await asyncio.shield(sent)) is not None:
+                return done
+
+    async def _write(self, partition: int, boundary: int, version: int) -> bool | None:
+        world = self._world
+        await world.runtime.sleep(world.decision_seconds)
+        if world.versions[partition] != version:
+            return None
+        return await self.target.decide(partition, boundary)
+
+    async def forbid(self, partition: int) -> int | None:
+        self._world.versions[partition] += 1
+        return self.target.boundaries.get(partition)
+
+    async def follow(self, record: MigrationRecord) -> int:
+        if self._world.groups_are_denied:
+            raise RequestFailed("denied", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if record.state is MigrationState.SWITCHED and self._world.groups:
+            self._world.groups -= 1
+        return self._world.groups
+
+    async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
+        assert record.state is MigrationState.SWITCHED
+        return self._world.stragglers

@@ -1,0 +1,224 @@
+"""A link of a live topic, step by step, and its way back; and the decision that depends on the record."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.unit.migration.attach_harness import Cluster, Killed
+from tests.unit.migration.sources import local_files
+
+from dray.log.boundary_decision import boundary_of, forbid_boundary
+from dray.log.counters import decode
+from dray.log.origins import CLASSIC
+from dray.log.switching import switch_stream
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.migration.attach import FIRST_PRODUCER_ID, AttachOrder, LiveOrigin
+from dray.migration.found import MigrationRefused
+from dray.migration.inventory import SourceLayout
+from dray.migration.leases import MigrationLeases
+from dray.migration.link import link_topic
+from dray.migration.record import MigrationRecord, MigrationState
+from dray.topics import NewTopic, TopicError
+
+TOPIC_ID = UUID(int=77)
+ORIGIN = LiveOrigin("old", TOPIC_ID, 4)
+LINKING = ("begun", "streams taken", "laid down", "publishing", "published", "attached")
+ABORTING = ("aborting", "topic deleted", "closed", "swept")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster(SourceLayout.KAFKA_TIERED, local_files())
+    yield made
+    made.runtime.close()
+
+
+async def link(cluster: Cluster, dies_after: str = "", origin: LiveOrigin = ORIGIN) -> MigrationRecord:
+    process = cluster.process(dies_after)
+    await process.topics.read_all()
+    return await link_topic(process, "orders", origin, [5, 0], {"retention.ms": "-1"}, "kafka:9092")
+
+
+async def abort(cluster: Cluster, dies_after: str = "") -> None:
+    process = cluster.process(dies_after)
+    await process.topics.read_all()
+    await process.abort("orders")
+
+
+async def check_linked(cluster: Cluster, record: MigrationRecord) -> None:
+    assert record.state is MigrationState.MIRRORING
+    topic = await cluster.process().topics.refresh("orders")
+    assert topic is not None
+    assert (topic.topic_id, topic.leader_epoch) == (TOPIC_ID, 65_540)
+    for stream, start in zip(topic.streams, (5, 0), strict=True):
+        view = await cluster.streams.view(stream)
+        assert view is not None
+        mark = view.high_watermark.value
+        assert (view.start, mark.end) == (start, start)
+        assert mark.origin is not None
+        assert mark.origin.boundary == CLASSIC
+    counter = await cluster.store.get(keys.CLUSTER_DOMAIN, keys.PRODUCER_COUNTER)
+    assert counter is not None
+    assert decode(counter.value) >= FIRST_PRODUCER_ID
+
+
+async def test_a_link_makes_a_topic_that_its_source_owns(cluster: Cluster) -> None:
+    record = await link(cluster)
+    assert tuple(cluster.seen) == LINKING
+    await check_linked(cluster, record)
+    assert await link(cluster) == record, "nothing is left to do"
+
+
+@pytest.mark.parametrize("step", LINKING)
+async def test_another_process_goes_on_with_a_link(cluster: Cluster, step: str) -> None:
+    with pytest.raises(Killed):
+        await link(cluster, step)
+    await check_linked(cluster, await link(cluster))
+    assert len({keys.stream_of(key) for key in await cluster.keys_below(keys.STREAMS)}) == 2
+
+
+@pytest.mark.parametrize("step", [*LINKING, ""])
+@pytest.mark.parametrize("dies_again", ["", *ABORTING])
+async def test_a_link_is_taken_back_at_any_point(cluster: Cluster, step: str, dies_again: str) -> None:
+    if step:
+        with pytest.raises(Killed):
+            await link(cluster, step)
+    else:
+        await link(cluster)
+    if dies_again:
+        with pytest.raises(Killed):
+            await abort(cluster, dies_again)
+    await abort(cluster)
+    left = await cluster.keys_below(keys.STREAMS, keys.MIGRATIONS, keys.TOPICS)
+    assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
+    await check_linked(cluster, await link(cluster))
+
+
+async def test_groups_are_set_free_before_the_record_is_gone(cluster: Cluster) -> None:
+    await link(cluster)
+    process = cluster.process()
+    await process.topics.read_all()
+    states: list[str] = []
+
+    async def set_free() -> None:
+        found = await process.migrations.read("orders")
+        assert found is not None, "a successor would not know of them"
+        states.append(found.state)
+
+    process.before_forgotten = set_free
+    await process.abort("orders")
+    assert states == ["aborting"]
+
+
+async def test_groups_are_known_before_the_topic_is_seen(cluster: Cluster) -> None:
+    process = cluster.process()
+    seen: list[object] = []
+
+    async def follow() -> None:
+        seen.append(await process.topics.refresh("orders"))
+
+    process.before_seen = follow
+    await link_topic(process, "orders", ORIGIN, [0, 0], {}, "kafka:9092")
+    assert seen == [None]
+
+
+async def test_a_topic_that_is_here_is_not_linked_over(cluster: Cluster) -> None:
+    await cluster.process().topics.create(NewTopic("orders", 1))
+    with pytest.raises(MigrationRefused, match="exists here already"):
+        await link(cluster)
+
+
+async def test_what_could_not_be_published_is_not_begun(cluster: Cluster) -> None:
+    process = cluster.process()
+    await process.topics.create(NewTopic("a.b", 1))
+    for name in ("a_b", "__consumer_offsets", "a b"):
+        with pytest.raises(TopicError):
+            await link_topic(process, name, ORIGIN, [0], {}, "kafka:9092")
+    assert await cluster.keys_below(keys.MIGRATIONS) == []
+
+
+async def test_a_link_to_another_cluster_is_refused(cluster: Cluster) -> None:
+    await link(cluster)
+    with pytest.raises(MigrationRefused, match="was begun otherwise"):
+        await link(cluster, origin=replace(ORIGIN, upstream="other"))
+
+
+async def test_a_tier_is_attached_with_its_source_as_the_owner(cluster: Cluster) -> None:
+    order = await cluster.order()
+    live = replace(order, live=LiveOrigin("old", order.plan.topic_id or TOPIC_ID, 9))
+    assert isinstance(live, AttachOrder)
+    record = await cluster.process().attach(await cluster.source(), live)
+    assert (record.state, record.leader_epoch, record.has_tier) == (MigrationState.MIRRORING, 65_545, True)
+    for partition, stream in zip(order.plan.partitions, record.streams, strict=True):
+        view = await cluster.streams.view(stream)
+        assert view is not None
+        mark = view.high_watermark.value
+        assert mark.end == partition.end
+        assert mark.origin is not None
+        assert (mark.origin.boundary, mark.origin.tier_end) == (CLASSIC, partition.end)
+
+
+# --- the decision
+
+
+async def allowed() -> bool:
+    return True
+
+
+async def test_a_decision_applies_where_the_log_ends(cluster: Cluster) -> None:
+    stream = (await link(cluster)).streams[0]
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 4, allowed) is None
+    assert await boundary_of(cluster.streams, stream) is None
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 5, allowed) == 5
+    assert await boundary_of(cluster.streams, stream) == 5
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 5, allowed) == 5, "asked again"
+    assert await forbid_boundary(cluster.streams, cluster.runtime, stream) == 5
+
+
+async def test_a_decision_that_was_allowed_does_not_apply_once_it_is_forbidden(cluster: Cluster) -> None:
+    stream = (await link(cluster)).streams[0]
+    answers = [True, False]
+
+    async def looks_then_sleeps() -> bool:
+        """While it sleeps, the switch is taken back."""
+        answer = answers.pop(0)
+        assert await forbid_boundary(cluster.streams, cluster.runtime, stream) is None
+        return answer
+
+    decided = await switch_stream(cluster.streams, cluster.runtime, stream, 5, looks_then_sleeps)
+    assert decided is None
+    assert answers == []
+    assert await boundary_of(cluster.streams, stream) is None
+
+
+# --- leases
+
+
+async def test_a_lease_is_held_by_one_process_until_it_is_gone(cluster: Cluster) -> None:
+    one, other = (MigrationLeases(cluster.store, cluster.runtime) for _ in range(2))
+    assert await one.hold("orders")
+    assert await one.hold("orders")
+    assert not await other.hold("orders")
+    assert await other.hold("bills")
+    await one.close()
+    assert await other.hold("orders")
+    await other.close()
+
+
+async def test_a_lease_that_cannot_be_read_is_another_processes(cluster: Cluster) -> None:
+    leases = MigrationLeases(cluster.store, cluster.runtime)
+    assert await leases.hold("orders")
+    found = await cluster.store.get(keys.CLUSTER_DOMAIN, keys.migration_lease("orders"))
+    assert found is not None
+    await leases.close()
+    newer = Put(keys.migration_lease("orders"), b"\x63" + found.value[1:])
+    await cluster.store.write(keys.CLUSTER_DOMAIN, [newer])
+    assert not await leases.hold("orders")
+    kept = await cluster.store.get(keys.CLUSTER_DOMAIN, keys.migration_lease("orders"))
+    assert kept is not None
+    assert kept.value == newer.value, "and it is not written over"
+    await leases.close()

@@ -1,0 +1,183 @@
+"""Records that came late to the source: found, read as committed, and produced again once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.simulation.scripted import Fate, ScriptedStore
+
+from dray.metadata.contract import Ambiguous
+from dray.metadata.memory import MemoryState
+from dray.migration.found import MigrationRefused
+from dray.migration.straggler_reader import committed_records
+from dray.migration.stragglers import ProducedStragglers, produce_again
+from dray.records import Record, read_header
+from dray.records.header import CONTROL, TRANSACTIONAL
+from dray.records.twin import decode, encode
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.mirror import Aborted
+from dray.upstream.source import Leadership, SourceEnd
+from dray.upstream.stragglers import Straggling, find_stragglers
+
+TOPIC_ID = UUID(int=3)
+LATE = [Record(10 + n, 1000 + n, f"k{n}".encode(), b"v", [("h", b"1")]) for n in range(4)]
+RANGES = {0: (10, 14)}
+
+
+class LateRecords:
+    async def read(self, partition: int, start: int, end: int) -> AsyncIterator[Record]:
+        for record in LATE:
+            if partition == 0 and start <= record.offset < end:
+                yield record
+
+
+class LogHere:
+    """Takes a producer's batch once, as the log does. `dies_after` so many batches were stored."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.sequences: dict[int, int] = {}
+        self.producers = 0
+        self.dies_after: int | None = None
+
+    async def producer(self) -> tuple[int, int]:
+        self.producers += 1
+        return 1000 + self.producers, 0
+
+    async def send(self, partition: int, batch: bytes) -> None:
+        assert partition == 0
+        [(header, records)] = decode(batch)
+        last = self.sequences.get(header.producer_id, -1)
+        if header.base_sequence > last + 1:
+            raise AssertionError(f"sequence {header.base_sequence} follows {last}")
+        if header.base_sequence == last + 1:
+            self.sequences[header.producer_id] = header.base_sequence
+            self.records += records
+        if self.dies_after == len(self.records):
+            self.dies_after = None
+            raise Died
+
+
+class Died(Exception):
+    pass
+
+
+def produced(store: ScriptedStore, topic_id: UUID = TOPIC_ID) -> ProducedStragglers:
+    return ProducedStragglers(store, SimulatedRuntime(1), "t", topic_id)
+
+
+def told(records: list[Record]) -> list[Any]:
+    return [(each.timestamp, each.key, each.value, list(each.headers)) for each in records]
+
+
+def test_each_is_produced_once_with_all_that_it_has() -> None:
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        assert await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send) == 4
+        assert told(log.records) == told(LATE)
+        assert await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send) == 0
+        assert len(log.records) == 4
+        assert log.producers == 1
+
+    run(play())
+
+
+@pytest.mark.parametrize("stored", [1, 2, 4])
+def test_a_process_that_died_before_it_noted_a_record_sends_it_once(stored: int) -> None:
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        log.dies_after = stored
+        with pytest.raises(Died):
+            await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        assert told(log.records) == told(LATE)
+
+    run(play())
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.LOSE_REPLY, Fate.REFUSE])
+def test_one_producer_serves_all_calls(fate: Fate) -> None:
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        store.trap(fate, part="stragglers/")
+        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        assert told(log.records) == told(LATE)
+        assert len(log.sequences) == 1
+
+    run(play())
+
+
+def test_an_earlier_topic_of_the_name_says_nothing() -> None:
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        await produced(store, UUID(int=9)).begin(log.producer)
+        with pytest.raises(MigrationRefused, match="an earlier topic"):
+            await produced(store).read()
+
+    run(play())
+
+
+def test_what_was_aborted_is_no_straggler() -> None:
+    def batch(offset: int, producer: int, attributes: int) -> bytes:
+        return bytes(
+            encode(
+                [Record(offset, 0, b"\0\0\0\0", b"x")],
+                attributes=attributes,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=0,
+            )
+        )
+
+    batches = b"".join(
+        [
+            batch(5, 1, TRANSACTIONAL),  # aborted
+            batch(6, 2, TRANSACTIONAL),
+            batch(7, -1, 0),
+            batch(8, 1, TRANSACTIONAL | CONTROL),
+            batch(9, 1, TRANSACTIONAL),  # of the next one, which was committed
+            batch(10, 1, TRANSACTIONAL | CONTROL),
+        ]
+    )
+    assert read_header(batches).base_offset == 5
+    found = committed_records(memoryview(batches), (Aborted(1, 5),))
+    assert [record.offset for record in found] == [6, 7, 9]
+
+
+class MeasuredSource:
+    """As far as stragglers ask a source."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+
+    async def learn(self) -> None:
+        return None
+
+    async def measure(self, partition: int) -> SourceEnd:
+        end = self.ends[partition]
+        return SourceEnd(Leadership(1, 1), 0, end, end, end)
+
+
+def test_what_is_beyond_the_boundary_is_named() -> None:
+    source = MeasuredSource({0: 10, 1: 12})
+    found = run(find_stragglers(source, {0: 10, 1: 10}))  # type: ignore[arg-type]
+    assert found == {1: Straggling(10, 12)}
+    with pytest.raises(KeyError):
+        run(find_stragglers(source, {2: 10}))  # type: ignore[arg-type]
+
+
+def test_an_unclear_store_is_not_taken_for_one_that_knows_nothing() -> None:
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        await produced(store).begin(log.producer)
+        store.script(*[Fate.LOSE] * 8, part="stragglers/")
+        with pytest.raises(Ambiguous):
+            await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        assert told(log.records) == told(LATE)
+
+    run(play())

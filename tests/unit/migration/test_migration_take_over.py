@@ -1,0 +1,46 @@
+"""Copying and adopting what a topic borrows: what is said of it before, and while it goes on."""
+
+from __future__ import annotations
+
+import pytest
+from tests.services import room_settings
+from tests.unit.migration.attach_harness import Cluster
+from tests.unit.migration.sources import aiven_files, in_memory
+
+from dray.log.foreign_ownership import ForeignOwnership
+from dray.log.foreign_segments import ForeignSegments, ForeignStore
+from dray.log.retention import Retention
+from dray.migration.found import MigrationRefused
+from dray.migration.inventory import Question, SourceLayout, take_inventory
+from dray.migration.status import status_of
+
+
+@pytest.mark.parametrize("copy", [True, False], ids=["copy", "adopt"])
+async def test_progress_reaches_what_was_said_before(copy: bool) -> None:
+    files = aiven_files()
+    cluster = Cluster(SourceLayout.AIVEN, files)
+    source = await cluster.source()
+    record = await cluster.process().attach(source, await cluster.order())
+    segments = ForeignSegments(cluster.objects, cluster.runtime, {"old": ForeignStore(source.store)})
+    ownership = ForeignOwnership(
+        cluster.streams,
+        segments,
+        cluster.objects,
+        cluster.runtime,
+        Retention(cluster.streams, cluster.runtime, room_settings.log()),
+    )
+    before = await status_of(cluster.streams, "orders", record, exists=True)
+    sizes = [len(data) for path, data in files.items() if path.endswith(".log")]
+    assert (before.borrowed, before.borrowed_bytes) == (len(sizes), sum(sizes))
+    seen: list[int] = []
+    act = ownership.copy if copy else ownership.adopt
+    assert sum([await act(stream, seen.append) for stream in record.streams]) == before.borrowed
+    assert sum(seen) == (before.borrowed_bytes if copy else before.borrowed)
+    after = await status_of(cluster.streams, "orders", record, exists=True)
+    assert (after.borrowed, after.borrowed_bytes, after.segments) == (0, 0, before.segments)
+    cluster.runtime.close()
+
+
+async def test_a_place_where_nothing_lies_is_said_to_be_empty() -> None:
+    with pytest.raises(MigrationRefused, match="nothing lies at the place"):
+        await take_inventory(await in_memory([]), Question("orders", SourceLayout.AIVEN))
