@@ -201,6 +201,8 @@ STARTED: dict[str, int] = {
     "server/protocol.py": 1,
     "topics/cache.py": 1,
     "topics/service.py": 1,
+    "upstream/shared_looks.py": 1,
+    "upstream/upstream_brokers.py": 1,
 }
 STARTING = {"spawn", "create_task", "ensure_future"}
 
