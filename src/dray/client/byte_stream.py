@@ -99,6 +99,10 @@ class ByteStream(asyncio.BufferedProtocol):
     def close(self) -> None:
         self._transport.close()
 
+    def abort(self) -> None:
+        """Without what is unsent."""
+        self._transport.abort()
+
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
         if self._failure is not None:

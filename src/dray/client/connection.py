@@ -241,7 +241,7 @@ class KafkaConnection:
     def abort(self) -> None:
         """Ends it at once, whatever is unsent: `close` would wait for a broker that no longer reads."""
         self._fail(ClientError(f"the connection to {self._name} was given up"))
-        self._writer.transport.abort()
+        self._stream.abort()
 
     async def close(self) -> None:
         self._fail(ClientError(f"the connection to {self._name} was closed"))
