@@ -233,3 +233,17 @@ async def test_a_port_where_nobody_listens_is_one_clear_error() -> None:
         port = broker.port
     with pytest.raises(ClientError, match=f"cannot reach 127.0.0.1:{port}"):
         await KafkaConnection.connect("127.0.0.1", port)
+
+
+async def test_an_abort_fails_what_waits_and_the_broker_sees_the_end() -> None:
+    broker: FrameBroker
+    async with running(silent) as broker, asyncio.timeout(60):
+        connection = await connect(broker)
+        asking = asyncio.ensure_future(connection.request(HeartbeatRequest(), 4))
+        await asyncio.sleep(0)
+        connection.abort()
+        with pytest.raises(ClientError, match="was given up"):
+            await asking
+        assert connection.is_broken
+        await broker.client_gone.wait()
+        await connection.close()
