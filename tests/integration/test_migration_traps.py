@@ -221,8 +221,8 @@ def test_a_tiered_topic_moves_with_its_history_in_place(
 def test_a_source_topic_that_is_deleted_takes_what_was_borrowed(
     move: LiveMove, make_topic: Callable[..., str], admin: AdminClient, copied: bool
 ) -> None:
-    """Kafka erases the tier of a deleted topic. What was copied before stays; what was not is an error, and is
-    never taken for the end of the log."""
+    """Kafka erases the tier of a deleted topic. What was copied before stays; what was not is an error, and
+    is never taken for the end of the log."""
     topic = make_topic(**TIERED)
     write_tiered(move, topic)
     with move.migrator():
