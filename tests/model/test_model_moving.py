@@ -9,7 +9,24 @@ import pytest
 from tests.model.moving import RULES, run_move
 from tests.model.store import Violation
 
-BREAKS_AT = dict.fromkeys(RULES, 0)
+BREAKS_AT = dict.fromkeys(RULES, 0) | {
+    "mirror-no-recheck": 2,
+    "mirror-head-only": 139,
+    "mirror-uncommitted": 44,
+    "mirror-diverged": 129,
+    "snapshot-early": 12,
+    "switch-again": 1,
+    "switch-any": 4,
+    "no-probe": 3,
+    "end-before-fence": 6,
+    "end-once": 155,
+    "no-snapshot": 24,
+    "aim-late": 55,
+    "wanted-unasked": 184,
+    "back-unsaid": 4,
+    "back-no-void": 46,
+    "back-decided": 45,
+}
 
 
 def test_no_schedule_of_a_move_breaks_a_promise() -> None:

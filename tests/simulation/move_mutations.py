@@ -16,7 +16,7 @@ from tests.simulation.noticing import Mutation
 
 from dray.daemon.live_topic import KafkaTopic
 from dray.groups.coordinator.copies import StoredCopy
-from dray.log import mirroring, switching
+from dray.log import mirrored_pieces, mirroring, switching
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
 from dray.metadata.contract import Put
@@ -95,7 +95,7 @@ def _content(self: PartitionSwitch, *_: object) -> None:
 
 
 def aborted_list_dropped(patch: pytest.MonkeyPatch) -> None:
-    genuine = mirroring.pieces_of
+    genuine = mirrored_pieces.pieces_of
 
     def without(batches: Any, end: int, _: Any, *rest: Any, **options: Any) -> Any:
         return genuine(batches, end, (), *rest, **options)

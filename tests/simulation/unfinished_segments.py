@@ -51,28 +51,30 @@ async def _simulate(seed: int) -> None:
             )
     can_ask = random.random() < 0.5
     if not can_ask:
-        for path in list(files):
-            found = parse_local(path)
-            if (
-                found is not None
-                and found.segment_id in unfinished
-                and found.suffix == random.choice(REQUIRED)
-            ):
-                del files[path]
-        unfinished = {
-            each
-            for each in unfinished
-            if len([path for path in files if (name := parse_local(path)) and name.segment_id == each])
-            < len(REQUIRED)
-        }
+        unfinished = _without_some_files(files, unfinished, random)
     plan = await _plan(files, said if can_ask else None)
     if plan.refused:
         raise Violation(f"partition {plan.refused[0].partition} was refused: {plan.refused[0]}")
-    swept = {path for path in files if (name := parse_local(path)) and name.segment_id in unfinished}
-    for partition in plan.partitions:
-        for each in partition.lineage.chosen:
-            if each.segment.path in swept:
-                raise Violation(f"{each.segment.path} was chosen, and its copy was never finished")
+    swept = {path for path in files if _segment_of(path) in unfinished}
+    for planned in plan.partitions:
+        for taken in planned.lineage.chosen:
+            if taken.segment.path in swept:
+                raise Violation(f"{taken.segment.path} was chosen, and its copy was never finished")
+
+
+def _without_some_files(files: dict[str, bytes], unfinished: set[UUID], random: Random) -> set[UUID]:
+    """One file at least of each is not there."""
+    for segment in sorted(unfinished):
+        gone = random.sample(REQUIRED, random.randint(1, 3))
+        for path in [path for path in files if _segment_of(path) == segment]:
+            if path.rpartition(".")[2] in gone:
+                del files[path]
+    return unfinished
+
+
+def _segment_of(path: str) -> UUID | None:
+    found = parse_local(path)
+    return None if found is None else found.segment_id
 
 
 def simulate_unfinished(seed: int) -> None:

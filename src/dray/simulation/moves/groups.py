@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from dray.metadata import keys
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -51,6 +52,10 @@ class MovingGroup(SimulatedClient):
                 self._least, self._read_to(self._move.source.partitions[self._partition].last_stable)
             )
             self._there.committed[self._partition] = self._least
+        while True:
+            await asyncio.sleep(0.1)
+            if self._is_known():
+                break
         self._there.members = 0
         while True:
             await asyncio.sleep(self.random.uniform(0, 0.3))
@@ -58,6 +63,11 @@ class MovingGroup(SimulatedClient):
                 await self._work_here()
             except Unanswered:
                 continue
+
+    def _is_known(self) -> bool:
+        """Whether a migrator has ever copied it: what begins at the source and comes here at once is taken
+        for a group that the source never had."""
+        return keys.followed_group(self.name) in self.world.keys(keys.FOLLOWED_GROUPS)
 
     def _read_to(self, end: int) -> int:
         return self.random.randint(max(self._least, 0), max(self._least, end, 0))

@@ -92,7 +92,7 @@ class Migrator:
         assert self._objects is not None
         move, settings = self._move, self._move.conditions.settings(0, "", 0)
         stores = Stores(self._store, self._objects)
-        rooms = rooms_on(stores, ClusterInfo("", settings.cluster.domains, 0), settings, self.runtime)
+        rooms = rooms_on(stores, ClusterInfo("", move.conditions.domains, 0), settings, self.runtime)
         groups = FollowedUpstream(UPSTREAM, self._cluster(), rooms, self.runtime, _SETTINGS.follow_seconds)
         upstream = Upstream(self._cluster(), self._cluster(), groups)
         topic = KafkaTopic(move.source.topic, move.record, rooms, upstream, self.runtime)

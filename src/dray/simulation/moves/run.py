@@ -226,7 +226,7 @@ async def play_move(world: ClusterWorld) -> None:
         raise Violation("the fence was lifted after a partition was decided")
 
 
-MoveConditions.script = staticmethod(play_move)  # type: ignore[assignment]
+MoveConditions.script = staticmethod(play_move)
 
 
 def moving_topics(seed: int) -> MoveConditions:
