@@ -197,6 +197,7 @@ STARTED: dict[str, int] = {
     "metadata/oxia/watch.py": 1,
     "server/health.py": 1,
     "server/http.py": 1,
+    "log/patience.py": 1,  # a fetch waits for it
     "log/shared_reads.py": 1,
     "server/protocol.py": 1,
     "topics/cache.py": 1,

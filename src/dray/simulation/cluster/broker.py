@@ -91,6 +91,7 @@ class ClusterBroker:
             self.store,
             self.objects,
             machine=machine,
+            upstream=conditions.upstream(self.runtime),
         )
         self.node.reads_carried = self.place not in conditions.older_brokers or world.builds.upgraded
 

@@ -15,7 +15,9 @@ from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.settings import compaction_settings
+from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.metadata.contract import Limits
+from dray.runtime import Runtime
 from dray.simulation.kernel.clocks import ProcessClock
 from dray.simulation.kernel.network import NetworkWeather
 from dray.simulation.kernel.weather import Weather
@@ -224,6 +226,10 @@ class ClusterConditions:
         """After which nothing deleted is served, by the true time: a broker counts by its own clock."""
         stood = [each.seconds for each in self.disasters if each.what is Disaster.HOST_PAUSE]
         return self.deleted_within + sum(stood)
+
+    def upstream(self, _runtime: Runtime) -> UpstreamClusters | None:
+        """The clusters that brokers pass records on to, whose topics move here."""
+        return None
 
     def clock(self, place: int) -> ProcessClock:
         return ProcessClock(*self.clocks[place]) if place < len(self.clocks) else ProcessClock()

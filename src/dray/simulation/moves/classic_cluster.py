@@ -87,7 +87,7 @@ from dray.simulation.moves.classic_groups import ClassicGroups
 from dray.simulation.moves.classic_log import ClassicPartition, OutOfOrder, StoredBatch, is_whole
 
 BROKERS: Final = 3
-PORT: Final = 9092
+ADDRESSES: Final[tuple[Address, ...]] = tuple((f"kafka-{number}", 9092) for number in range(BROKERS))
 ACL_IS_LATE: Final = 0.4
 ON_THE_WAY: Final = 0.08
 """Less than the moment for which a switch sees the end stand still."""
@@ -123,16 +123,12 @@ class ClassicCluster:
             DescribeAclsRequest: self._describe_acls,
             DescribeConfigsRequest: self._describe_configs,
         }
-        self.groups = ClassicGroups(self.topic, self.addresses)
+        self.groups = ClassicGroups(self.topic, ADDRESSES)
         self.answers |= self.groups.answers
-
-    @property
-    def addresses(self) -> list[Address]:
-        return [(f"kafka-{number}", PORT) for number in range(BROKERS)]
 
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
-        for number, (host, port) in enumerate(self.addresses):
+        for number, (host, port) in enumerate(ADDRESSES):
             await loop.create_server(lambda number=number: _Connection(self, number), host, port)  # type: ignore[misc]
 
     # --- ACLs
@@ -232,8 +228,7 @@ class ClassicCluster:
         names = [self.topic] if request.topics is None else [each.name or "" for each in request.topics]
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(number, host, port)
-                for number, (host, port) in enumerate(self.addresses)
+                MetadataResponseBroker(number, host, port) for number, (host, port) in enumerate(ADDRESSES)
             ],
             cluster_id="classic",
             controller_id=0,

@@ -24,6 +24,7 @@ from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.moves.classic_cluster import ADDRESSES
 from dray.topics import TopicError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Migrator:
         return LiveMigration(move.source.topic, migrations, topic, self.runtime, _SETTINGS, self._reached)
 
     def _cluster(self) -> Cluster:
-        return Cluster(self._move.source.addresses, Dialer(client_id=self.name), self.runtime)
+        return Cluster(ADDRESSES, Dialer(client_id=self.name), self.runtime)
 
     def _reached(self, step: str) -> None:
         self._move.world.trace(self.name, "has reached:", step)

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Final, TypeVar
 
+from dray.config import Settings
+from dray.config.kinds import Address
+from dray.config.upstream import UpstreamAddress
 from dray.daemon.settings import log_settings, topics_options
+from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.log import Log
 from dray.log.foreign_attach import AttachedStream, lay_down
 from dray.log.origins import CLASSIC, epoch_above
@@ -20,6 +24,7 @@ from dray.metadata.contract import MetadataError
 from dray.migration.found import MigrationRefused
 from dray.migration.live import request_switch
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
+from dray.runtime import Runtime
 from dray.simulation.checks.history import StartRaised
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
@@ -29,7 +34,7 @@ from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.network import NetworkWeather
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
-from dray.simulation.moves.classic_cluster import ClassicCluster
+from dray.simulation.moves.classic_cluster import ADDRESSES, ClassicCluster
 from dray.simulation.moves.groups import MovingGroup
 from dray.simulation.moves.migrators import UPSTREAM, Migrator
 from dray.simulation.moves.readers import CommittedReader, read_everything
@@ -53,9 +58,17 @@ class MoveConditions(ClusterConditions):
     is_unclean: bool = False
     has_transactions: bool = False
     groups: int = 0
+    forwards: bool = False  # whether brokers pass on what is written to them
     expires: bool = False  # whether the source's retention takes its oldest batches
 
     script: ClassVar[Callable[[ClusterWorld], Awaitable[None]] | None] = None
+
+    def upstream(self, runtime: Runtime) -> UpstreamClusters | None:
+        if not self.forwards:
+            return None
+        usual, address = Settings(), UpstreamAddress(tuple(Address(*each) for each in ADDRESSES))
+        section = usual.upstream.model_copy(update={"clusters": {UPSTREAM: address}})
+        return UpstreamClusters(usual.model_copy(update={"upstream": section}), runtime)
 
 
 class Move:
@@ -268,4 +281,5 @@ def moving_topics(seed: int) -> MoveConditions:
         has_transactions=random.random() < 0.6,
         groups=random.choice((0, 1, 2)),
         expires=random.random() < 0.4,
+        forwards=random.random() < 0.6,
     )

@@ -123,8 +123,19 @@ class Ledger:
                 raise Violation(
                     f"partition {partition}: {value!r} was acknowledged at {known} and at {place}"
                 )
-        if not by_source or self._is_switched(partition):
+        if self._is_switched(partition):
             self._check(partition, offset, values)
+        elif not by_source and not self._is_at_source(partition, offset, values):
+            raise Violation(f"partition {partition}: {values[0]!r} was acknowledged, and is at neither side")
+
+    def _is_at_source(self, partition: int, offset: int, values: Sequence[bytes]) -> bool:
+        """What a broker has passed on."""
+        found = self._truth.partitions[self._truth.stream_of(partition)]
+        placed = list(enumerate(values, offset))
+        if all(each in found.lost for each in placed):
+            return True
+        batch = next((each for each in found.batches if each.base == offset), None)
+        return batch is not None and [(each.offset, each.value) for each in batch.records()] == placed
 
     def aborted(self, values: Sequence[bytes]) -> None:
         """Acknowledged, and taken back by their own writer."""

@@ -23,6 +23,7 @@ from dray.simulation.checks.log_truth import Violation
 from dray.simulation.checks.payload import batch_of, record_of, values_of
 from dray.simulation.cluster.client import SimulatedClient, Unanswered
 from dray.simulation.kernel.clocks import true_wall_ms
+from dray.simulation.moves.classic_cluster import ADDRESSES
 
 if TYPE_CHECKING:
     from dray.simulation.moves.run import Move
@@ -47,10 +48,9 @@ class SourceClient(SimulatedClient):
 
     def __init__(self, move: Move, name: str, seed: int) -> None:
         super().__init__(move.world, name, seed)
-        self._addresses = move.source.addresses
 
     def any_address(self) -> Address:
-        return self.random.choice(self._addresses)
+        return self.random.choice(ADDRESSES)
 
     def address_for(self, topic: str, partition: int) -> Address:
         return self.view.leader(topic, partition) or self.any_address()
@@ -89,6 +89,7 @@ class MovingProducer:
             self._sequence += count
 
     async def _until_acknowledged(self, data: bytes) -> int | None:
+        is_fresh = False  # whether it is the first request of its connection
         while True:
             answer = await self._ask(data)
             error = None if answer is None else ErrorCode(answer.error_code)
@@ -96,6 +97,12 @@ class MovingProducer:
                 return answer.base_offset
             if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._move.conditions.is_unclean:
                 return None
+            if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (is_fresh or self._at_source):
+                # A connection remembers a batch that timed out, and not that it came by another one since.
+                self._sides[False].disconnect()
+                is_fresh = True
+                continue
+            is_fresh = False
             if error is not None:
                 self._move.world.errors[f"ProduceRequest: {error.name}"] += 1
                 if error not in _PASSING:
