@@ -32,7 +32,7 @@ ROOMS: dict[str, Room] = {
     "cli": _room(
         "`drayd`: its commands, what they print, and how they fail", f"daemon simulation {_BELOW_DAEMON}"
     ),
-    "simulation": _room("whole clusters on virtual time, from one seed", f"daemon {_BELOW_DAEMON}"),
+    "simulation": _room("whole clusters on virtual time, from one seed", f"daemon foreign {_BELOW_DAEMON}"),
     "daemon": _room(
         "the processes: broker (`node.py`), compactor, supervisor; from the one config to the rooms "
         "(`settings.py`)",

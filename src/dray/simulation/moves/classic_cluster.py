@@ -84,7 +84,7 @@ from dray.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from dray.simulation.moves.classic_groups import ClassicGroups
-from dray.simulation.moves.classic_log import ClassicPartition, OutOfOrder, StoredBatch, is_whole
+from dray.simulation.moves.classic_log import ClassicBatch, ClassicPartition, OutOfOrder, is_whole
 
 BROKERS: Final = 3
 ADDRESSES: Final[tuple[Address, ...]] = tuple((f"kafka-{number}", 9092) for number in range(BROKERS))
@@ -291,7 +291,7 @@ class ClassicCluster:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         return await self._replicate(found, stored)
 
-    async def _replicate(self, found: ClassicPartition, stored: StoredBatch) -> tuple[ErrorCode, int]:
+    async def _replicate(self, found: ClassicPartition, stored: ClassicBatch) -> tuple[ErrorCode, int]:
         leadership = found.leadership
         await asyncio.sleep(self.random.uniform(0, REPLICATION))
         if found.leadership != leadership:

@@ -29,7 +29,7 @@ from dray.protocol.messages.offset_fetch import (
 
 
 @dataclass(slots=True)
-class ClassicGroup:
+class SourceMembers:
     members: int = 0
     committed: dict[int, int] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class ClassicGroups:
     def __init__(self, topic: str, addresses: Sequence[Address]) -> None:
         self._topic = topic
         self._coordinator = addresses[0]
-        self.known: dict[str, ClassicGroup] = {}
+        self.known: dict[str, SourceMembers] = {}
         self.answers: dict[type[Any], Callable[[int, Any], Awaitable[Any]]] = {
             FindCoordinatorRequest: self._find,
             ListGroupsRequest: self._list,
@@ -64,7 +64,7 @@ class ClassicGroups:
     async def _describe(self, _: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
         found: list[DescribedGroup] = []
         for name in request.groups:
-            each = self.known.get(name, ClassicGroup())
+            each = self.known.get(name, SourceMembers())
             members = [DescribedGroupMember(f"{name} {number}") for number in range(each.members)]
             state = each.state if name in self.known else "Dead"
             found.append(DescribedGroup(0, None, name, state, "consumer", "range", members))
@@ -73,7 +73,7 @@ class ClassicGroups:
     async def _fetch(self, _: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
         groups: list[OffsetFetchResponseGroup] = []
         for asked in request.groups:
-            committed = self.known.get(asked.group_id, ClassicGroup()).committed
+            committed = self.known.get(asked.group_id, SourceMembers()).committed
             topics = [
                 OffsetFetchResponseTopics(
                     topic.topic_id,

@@ -19,7 +19,7 @@ REMEMBERED: Final = 5
 _CHECKED_FROM: Final = 21
 
 
-class StoredBatch(NamedTuple):
+class ClassicBatch(NamedTuple):
     data: bytes
     header: BatchHeader
 
@@ -39,7 +39,7 @@ class StoredBatch(NamedTuple):
         return list(decode(as_data(self.data, with_producer=False), sparse=True).records())
 
 
-class AbortedTransaction(NamedTuple):
+class SourceAbort(NamedTuple):
     producer_id: int
     first: int
     last: int  # its marker
@@ -49,7 +49,7 @@ class AbortedTransaction(NamedTuple):
 class KnownProducer:
     epoch: int
     last_sequence: int = -1
-    batches: list[StoredBatch] = field(default_factory=list)
+    batches: list[ClassicBatch] = field(default_factory=list)
     transaction_first: int = -1
 
 
@@ -67,9 +67,9 @@ class ClassicPartition:
         self.leadership = Leadership(number % 3, 0)
         self.start = 0
         self.high_watermark = 0
-        self.batches: list[StoredBatch] = []  # also those below the start, for what they say of producers
+        self.batches: list[ClassicBatch] = []  # also those below the start, for what they say of producers
         self.producers: dict[int, KnownProducer] = {}
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[SourceAbort] = []
         self.ever: dict[int, set[bytes]] = {}  # batches that consumers could read, by offset, epoch aside
         self.lost: set[tuple[int, bytes]] = set()  # offsets and values that an unclean election took
 
@@ -86,7 +86,7 @@ class ClassicPartition:
 
     # --- growing
 
-    def find(self, data: bytes) -> StoredBatch | None:
+    def find(self, data: bytes) -> ClassicBatch | None:
         """A batch that is there already: a retry. Raises `OutOfOrder`."""
         header = read_header(data)
         known = self.producers.get(header.producer_id)
@@ -103,16 +103,16 @@ class ClassicPartition:
             raise OutOfOrder
         return None
 
-    def append(self, data: bytes) -> StoredBatch:
+    def append(self, data: bytes) -> ClassicBatch:
         stored = bytearray(data)
         stored[:8] = self.end.to_bytes(8, "big")
         stored[12:16] = self.leadership.epoch.to_bytes(4, "big")
-        batch = StoredBatch(bytes(stored), read_header(stored))
+        batch = ClassicBatch(bytes(stored), read_header(stored))
         self.batches.append(batch)
         self._fold(batch)
         return batch
 
-    def mark(self, producer_id: int, epoch: int, now_ms: int, *, aborts: bool) -> StoredBatch:
+    def mark(self, producer_id: int, epoch: int, now_ms: int, *, aborts: bool) -> ClassicBatch:
         """The end of a producer's transaction."""
         record = Record(0, now_ms, b"\0\0\0\0" if aborts else b"\0\0\0\1", b"\0\0\0\0\0\0", ())
         return self.append(
@@ -136,7 +136,7 @@ class ClassicPartition:
             if batch.end <= self.high_watermark:
                 self.ever.setdefault(batch.base, set()).add(without_epoch(batch.data))
 
-    def _fold(self, batch: StoredBatch) -> None:
+    def _fold(self, batch: ClassicBatch) -> None:
         header = batch.header
         if header.producer_id < 0:
             return
@@ -147,7 +147,7 @@ class ClassicPartition:
             [walked] = walk_batches(batch.data, from_offset=header.base_offset)
             if marker_of(batch.data, walked) == ABORT and known.transaction_first >= 0:
                 self.aborted.append(
-                    AbortedTransaction(header.producer_id, known.transaction_first, header.base_offset)
+                    SourceAbort(header.producer_id, known.transaction_first, header.base_offset)
                 )
             known.transaction_first = -1
             return
@@ -189,9 +189,9 @@ class ClassicPartition:
         known = [batch.header.leader_epoch for batch in self.batches if batch.header.leader_epoch <= epoch]
         return max(known, default=-1), min(later, default=self.end)
 
-    def read(self, offset: int, upto: int, max_bytes: int) -> list[StoredBatch]:
+    def read(self, offset: int, upto: int, max_bytes: int) -> list[ClassicBatch]:
         """From the batch that holds the offset on."""
-        found: list[StoredBatch] = []
+        found: list[ClassicBatch] = []
         size = 0
         for batch in self.batches:
             if batch.end <= offset:

@@ -24,7 +24,7 @@ from dray.protocol.messages.offset_fetch import (
 )
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.client import SimulatedClient, Unanswered
-from dray.simulation.moves.classic_groups import ClassicGroup
+from dray.simulation.moves.classic_groups import SourceMembers
 
 if TYPE_CHECKING:
     from dray.simulation.moves.run import Move
@@ -42,7 +42,7 @@ class MovingGroup(SimulatedClient):
         super().__init__(move.world, name, seed)
         self._move = move
         self._partition = self.random.randrange(len(move.streams))
-        self._there = move.source.groups.known.setdefault(name, ClassicGroup(members=1))
+        self._there = move.source.groups.known.setdefault(name, SourceMembers(members=1))
         self._least = -1  # what was committed and acknowledged, on either side
 
     async def play(self) -> None:

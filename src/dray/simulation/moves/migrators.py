@@ -55,7 +55,7 @@ async def _bury(runtime: SimulatedRuntime) -> None:
         runtime.kill()
 
 
-class Migrator:
+class SimulatedMigrator:
     """A place at which one process after the other runs."""
 
     def __init__(self, move: Move, number: int) -> None:

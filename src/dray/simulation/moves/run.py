@@ -36,7 +36,7 @@ from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
 from dray.simulation.moves.classic_cluster import ADDRESSES, ClassicCluster
 from dray.simulation.moves.groups import MovingGroup
-from dray.simulation.moves.migrators import UPSTREAM, Migrator
+from dray.simulation.moves.migrators import UPSTREAM, SimulatedMigrator
 from dray.simulation.moves.readers import CommittedReader, read_everything
 from dray.simulation.moves.truth import MovedTruth
 from dray.simulation.moves.writers import MovingProducer, TransactionalWriter
@@ -85,7 +85,7 @@ class Move:
         self.streams: list[int] = []
         self.record: MigrationRecord  # as it was when the topic was linked
         self.reached: Counter[str] = Counter()
-        self.migrators = [Migrator(self, number) for number in range(_MIGRATORS)]
+        self.migrators = [SimulatedMigrator(self, number) for number in range(_MIGRATORS)]
 
     def acknowledged(self, partition: int, offset: int, values: Sequence[bytes], *, by_source: bool) -> None:
         self.world.counts["acknowledged by the source" if by_source else "acknowledged by Dray"] += 1

@@ -30,7 +30,7 @@ class MovedTruth(LogTruth):
         self.partitions: dict[int, ClassicPartition] = {}  # by stream
         self.boundaries: dict[int, int] = {}
         self.mirrored = 0
-        self.ledger = Ledger(self)
+        self.ledger = MoveLedger(self)
 
     def lay_down(self, streams: Sequence[int]) -> None:
         """The streams that the topic will have: they are the source's."""
@@ -108,7 +108,7 @@ class MovedTruth(LogTruth):
         return [found.get(offset, HOLE) for offset in range(entry.start, entry.end)]
 
 
-class Ledger:
+class MoveLedger:
     """Every acknowledgement, of either side."""
 
     def __init__(self, truth: MovedTruth) -> None:
