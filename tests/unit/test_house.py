@@ -190,6 +190,7 @@ STARTED: dict[str, int] = {
     "inspection/tail.py": 2,
     "log/barriers.py": 1,
     "log/parquet_reader.py": 2,
+    "log/patience.py": 1,  # a fetch waits for it
     "metadata/oxia/store.py": 2,
     "migration/live_migration.py": 2,
     "migration/topic_mirror.py": 3,
