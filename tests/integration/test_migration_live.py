@@ -22,6 +22,15 @@ from tests.services.maven import require_kafka_jars
 from tests.services.migration_newcomer import CHAPTER, Newcomer
 from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tiered_history import (
+    TOPIC,
+    offsets_at,
+    read_all,
+    tiered_segments,
+    wait_for,
+    write_history,
+)
+from tests.services.tiered_kafka import TieredKafka, require_tiering
 from tests.services.tools import require_tool
 from typer.testing import CliRunner
 
@@ -51,7 +60,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class Dray:
     """A broker with the migrator that `drayd up` runs beside it."""
 
-    def __init__(self, directory: Path, source: str) -> None:
+    def __init__(self, directory: Path, source: str, stores: dict[str, str] | None = None) -> None:
         self.directory = directory
         self.bootstrap = f"127.0.0.1:{free_port()}"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
@@ -63,11 +72,12 @@ class Dray:
         }
         self.config = directory / "dray.yaml"
         upstream = {"clusters": {"old": source}, "group_interval": "200ms", "straggler_watch": "1s"}
-        self.config.write_text(
-            yaml.safe_dump(
-                {"data_dir": str(directory / "data"), "upstream": {**upstream, "give_up_time": "1m"}}
-            )
-        )
+        config = {
+            "data_dir": str(directory / "data"),
+            "upstream": {**upstream, "give_up_time": "1m"},
+            "foreign": {"stores": stores or {}},
+        }
+        self.config.write_text(yaml.safe_dump(config))
         self.log = directory / "broker.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -326,3 +336,32 @@ def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
     assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
     assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
     assert "Traceback" not in (tmp_path / "broker.log").read_text()
+
+
+@pytest.mark.soak
+def test_a_tier_is_read_where_it_lies_and_only_the_rest_is_mirrored(tmp_path: Path) -> None:
+    require_tiering()
+    kafka = TieredKafka(tmp_path / "kafka")
+    with kafka:
+        write_history(kafka)
+        wait_for("segments tiered", lambda: min(tiered_segments(kafka).values(), default=0) >= 2, 300)
+        ends = offsets_at(kafka.bootstrap, TOPIC, -1)
+        expected = read_all(kafka.bootstrap, TOPIC, ends, "read_committed")
+        (tmp_path / "dray").mkdir()
+        dray = Dray(tmp_path / "dray", kafka.bootstrap, {"tier": f"file:{kafka.tier}"})
+        try:
+            flags = ("--from-cluster", "old", "--from", "tier", "--layout", "kafka-tiered", "--yes")
+            shown = dray.migrate("link", TOPIC, *flags)
+            assert "segments of its tier are read where they lie" in shown
+            assert "t1 is a transactional producer" in shown
+            dray.until(lambda: all(each["lag"] == 0 for each in dray.status(TOPIC)["partitions"]))
+            assert read_all(dray.bootstrap, TOPIC, ends, "read_committed") == expected
+            dray.migrate("switch", TOPIC, "--fence", "size", "--yes", "--wait")
+            found = [each["boundary"] for each in dray.status(TOPIC)["partitions"]]
+            assert found == [ends[0], ends[1]]
+            written = produce(dray.bootstrap, TOPIC, range(10))
+            assert sorted(written) == [(p, ends[p] + n) for p in range(PARTITIONS) for n in range(5)]
+            assert read_all(dray.bootstrap, TOPIC, ends, "read_committed") == expected
+        finally:
+            dray.stop()
+        assert "Traceback" not in dray.log.read_text()

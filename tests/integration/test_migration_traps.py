@@ -23,11 +23,13 @@ from tests.services.live_move import (
     read_topic,
     records_of,
 )
-from tests.services.log_referee import EARLIEST, LATEST, offset_of
+from tests.services.log_referee import EARLIEST, LATEST, LATEST_TIERED, fetch_error, offset_of
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_cluster import START_SECONDS, TieredCluster
 from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import require_tiering
+
+from dray.protocol import ErrorCode
 
 pytestmark = [
     pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts brokers of its own"),
@@ -38,6 +40,12 @@ PARTITIONS = 2
 SECONDS = 180.0
 SOME = 100
 """Records that each producer gets through between two events."""
+TIERED = {
+    "remote_storage_enable": "true",
+    "segment_bytes": str(1 << 20),
+    "local_retention_bytes": "1",
+    "retention_ms": "-1",
+}
 SETTINGS = {"give_up_time": "20s", "straggler_watch": "1s", "group_interval": "1s"}
 
 
@@ -116,6 +124,17 @@ def write(bootstrap: str, topic: str, word: str, count: int, partition: int | No
     assert producer.flush(SECONDS) == 0
 
 
+def write_tiered(move: LiveMove, topic: str) -> None:
+    """Two segments of each partition and more, of which the last is never tiered."""
+    source = move.kafka.bootstrap
+    write(source, topic, "before " + "x" * 900, 6_000)
+    wait_for(
+        "two segments are tiered",
+        lambda: all(offset_of(source, topic, each, LATEST_TIERED) > 1_500 for each in range(PARTITIONS)),
+        SECONDS,
+    )
+
+
 def begun(bootstrap: str, topic: str) -> Producer:
     """With an open transaction."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "transaction.timeout.ms": 600_000}
@@ -185,14 +204,8 @@ def test_producers_at_the_source_are_fenced_and_go_on_at_dray(
 def test_a_tiered_topic_moves_with_its_history_in_place(
     move: LiveMove, make_topic: Callable[..., str]
 ) -> None:
-    configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
-    topic = make_topic(**configs, retention_ms="-1")
-    write(move.kafka.bootstrap, topic, "before " + "x" * 900, 6_000)
-    wait_for(
-        "two segments are tiered",
-        lambda: all(offset_of(move.kafka.bootstrap, topic, each, -5) > 1_500 for each in range(PARTITIONS)),
-        SECONDS,
-    )
+    topic = make_topic(**TIERED)
+    write_tiered(move, topic)
     with move.migrator():
         move.link(topic, tiered=True)
         move.until(topic, "mirroring")
@@ -202,6 +215,34 @@ def test_a_tiered_topic_moves_with_its_history_in_place(
             move.until(topic, "switched", "moved")
             go_on(ledger)
         check_moved(move, topic, ledger)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_source_topic_that_is_deleted_takes_what_was_borrowed(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient, copied: bool
+) -> None:
+    """Kafka erases the tier of a deleted topic. What was copied before stays; what was not is an error, and
+    is never taken for the end of the log."""
+    topic = make_topic(**TIERED)
+    write_tiered(move, topic)
+    with move.migrator():
+        move.link(topic, tiered=True)
+        move.until(topic, "mirroring")
+        move.switch(topic)
+        found = boundaries(move.until(topic, "switched", "moved"))
+        if copied:
+            move.until(topic, "moved")
+            move.run("copy", topic, "--yes")
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        wait_for("the tier is erased", lambda: not list(move.kafka.tier.rglob(f"{topic}-*/*.log")), SECONDS)
+        if copied:
+            assert len(records_of(read_topic(move.dray.bootstrap, topic, 1)[0])) == found[0]
+        else:
+            assert fetch_error(move.dray.bootstrap, topic, 0, 0) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert offset_of(move.dray.bootstrap, topic, 0, EARLIEST) == 0
+        assert fetch_error(move.dray.bootstrap, topic, 0, found[0] - 1) == ErrorCode.NONE
+        write(move.dray.bootstrap, topic, "after", 10, partition=0)
+        assert offset_of(move.dray.bootstrap, topic, 0, LATEST) == found[0] + 10
 
 
 # --- transactions
@@ -358,7 +399,7 @@ def test_a_straggler_is_named_and_produced_on_request(move: LiveMove, make_topic
         write(move.kafka.bootstrap, topic, "late", 3, partition=0)
         said = move.run("stragglers", topic, code=1)
         assert str(found[0]) in said
-        move.run("stragglers", topic, "--produce", "--yes")
+        move.run("stragglers", topic, "--produce", "--yes", "--bootstrap", move.dray.bootstrap)
         values = [value for _, value in records_of(read_topic(move.dray.bootstrap, topic, 1)[0])]
         assert values[-3:] == [b"late 0", b"late 1", b"late 2"]
 

@@ -157,24 +157,31 @@ class TopicReferee:
         self, partition: int, place: int, isolation: str, size: int = _FETCH_BYTES
     ) -> PartitionData:
         async def ask() -> PartitionData:
-            leader = await self._leader(partition)
-            wanted = FetchPartition(partition=partition, fetch_offset=place, partition_max_bytes=size)
-            topic_id = self._cluster.view.topic_ids[self._topic]
-            request = FetchRequest(
-                max_wait_ms=2_000,
-                min_bytes=1,
-                max_bytes=size,
-                isolation_level=ISOLATIONS[isolation],
-                topics=[FetchTopic(topic_id=topic_id, topic=self._topic, partitions=[wanted])],
-            )
-            async with self._cluster.broker(leader) as broker:
-                response = await broker.request(request)
-            check("fetch", response.error_code)
-            [answer] = response.responses[0].partitions
+            answer = await self.fetch_once(partition, place, isolation, size)
             check(f"nothing of {self._topic}-{partition} at {place}", answer.error_code)
             return answer
 
         return await self._cluster.patiently(ask, PATIENCE)
+
+    async def fetch_once(
+        self, partition: int, place: int, isolation: str = "read_uncommitted", size: int = _FETCH_BYTES
+    ) -> PartitionData:
+        """Whatever the answer is."""
+        leader = await self._leader(partition)
+        wanted = FetchPartition(partition=partition, fetch_offset=place, partition_max_bytes=size)
+        topic_id = self._cluster.view.topic_ids[self._topic]
+        request = FetchRequest(
+            max_wait_ms=2_000,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=ISOLATIONS[isolation],
+            topics=[FetchTopic(topic_id=topic_id, topic=self._topic, partitions=[wanted])],
+        )
+        async with self._cluster.broker(leader) as broker:
+            response = await broker.request(request)
+        check("fetch", response.error_code)
+        [answer] = response.responses[0].partitions
+        return answer
 
     async def _leader(self, partition: int) -> tuple[str, int]:
         known = self._cluster.view.leader(self._topic, partition)
@@ -221,6 +228,16 @@ def offset_of(bootstrap: str, topic: str, partition: int, time: int) -> int:
     async def work() -> int:
         async with opened(bootstrap) as cluster:
             return (await TopicReferee(cluster, topic).offset(partition, time)).offset
+
+    return asyncio.run(work())
+
+
+def fetch_error(bootstrap: str, topic: str, partition: int, place: int) -> int:
+    """What a fetch there is told; 0 where it is given records."""
+
+    async def work() -> int:
+        async with opened(bootstrap) as cluster:
+            return (await TopicReferee(cluster, topic).fetch_once(partition, place)).error_code
 
     return asyncio.run(work())
 

@@ -190,6 +190,7 @@ STARTED: dict[str, int] = {
     "inspection/tail.py": 2,
     "log/barriers.py": 1,
     "log/parquet_reader.py": 2,
+    "log/patience.py": 1,  # a fetch waits for it
     "metadata/oxia/store.py": 2,
     "migration/live_migration.py": 2,
     "migration/topic_mirror.py": 3,
@@ -200,6 +201,8 @@ STARTED: dict[str, int] = {
     "server/protocol.py": 1,
     "topics/cache.py": 1,
     "topics/service.py": 1,
+    "upstream/shared_looks.py": 1,
+    "upstream/upstream_brokers.py": 1,
 }
 STARTING = {"spawn", "create_task", "ensure_future"}
 

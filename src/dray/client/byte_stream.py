@@ -100,7 +100,7 @@ class ByteStream(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """At once, whatever is unsent."""
+        """End it at once, whatever is unsent."""
         self._transport.abort()
 
     async def wait_closed(self) -> None:

@@ -64,7 +64,9 @@ class ForeignSection(Section):
     )
     cache_bytes: Annotated[int, Size(256 * KIB, 64 * GIB)] = Field(
         default=64 * MIB,
-        description="What a broker keeps of foreign segments in memory, checked and ready to be served.",
+        description="What a broker keeps of foreign segments in memory, checked and ready to be served; and "
+        "as much again of chunks that were unpacked, where segments are compressed or encrypted. All "
+        "partitions that are read share it.",
     )
     audit_interval: Annotated[float, Duration(60.0, 30 * 24 * HOUR)] = Field(
         default=24 * HOUR,

@@ -19,12 +19,12 @@ from dray.groups.coordinator.copies import GroupCopies
 from dray.groups.followed import CopyState
 from dray.log.boundary_decision import boundary_of
 from dray.migration.aiven_tiered import KeyRing
-from dray.migration.attach import AttachOrder, LiveOrigin
+from dray.migration.attach import AttachOrder
 from dray.migration.following import groups_of
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Progress
 from dray.migration.link import link_topic
-from dray.migration.live import request_switch
+from dray.migration.live import LiveOrigin, request_switch
 from dray.migration.live_migration import LiveMigration
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationRecord, MigrationState

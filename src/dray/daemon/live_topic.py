@@ -140,6 +140,7 @@ class KafkaTopic:
                 read,
                 max_bytes=limits.answer_bytes,
                 partition_bytes=limits.partition_bytes,
+                checksums=False,
             ),
             self._rooms.mirror,
             self._streams,

@@ -148,7 +148,7 @@ class Poller:
             except LogError as error:
                 plans[place] = self._failed(request, error)
                 continue
-            if isinstance(plan, _DECODED):
+            if type(plan) is not TailPlan and isinstance(plan, _DECODED):
                 # Only as many streams at once as have their row groups, pieces and chunks stay in memory.
                 # With more, each would be decoded again for every part of it.
                 where = plan.decoded_where
@@ -349,7 +349,9 @@ def _is_answer(result: ReadResult) -> bool:
 
 
 def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:
-    size = plan.size if isinstance(plan, TailPlan) else sum([len(buffer) for buffer in buffers])
+    if isinstance(plan, TailPlan):
+        return ReadResult(buffers, plan.size, plan.bounds.end, plan.bounds.start)
+    size = sum([len(buffer) for buffer in buffers])
     result = ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
     if isinstance(plan, ForeignPlan):
         result.aborted = plan.aborted

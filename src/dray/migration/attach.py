@@ -22,8 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from dray.foreign.kafka_files import TimeRow
 from dray.groups.coordinator.imported import import_group
@@ -53,6 +52,7 @@ from dray.migration.aiven_tiered import KeyRing
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
+from dray.migration.live import LiveOrigin, live_fields
 from dray.migration.midnights import cut_at_midnights, oldest_of
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
@@ -108,17 +108,6 @@ _FORMS: Final = {
     SourceLayout.LOG_DIR: ForeignLayout.KAFKA,
     SourceLayout.DRIFTQ: ForeignLayout.KAFKA,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LiveOrigin:
-    """The cluster that still owns the topic."""
-
-    upstream: str
-    """Its name in the config."""
-    topic_id: UUID
-    epoch: int
-    """The greatest of the partitions' leaders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,12 +463,6 @@ def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
 
 async def _nothing() -> None:
     return None
-
-
-def live_fields(origin: LiveOrigin | None) -> dict[str, Any]:
-    if origin is None:
-        return {}
-    return {"upstream": origin.upstream, "source_topic_id": origin.topic_id, "attempt": 0}
 
 
 def upload_path(record: MigrationRecord, partition: int, chosen: ChosenSegment) -> str:

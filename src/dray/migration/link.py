@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dray.log.foreign_attach import AttachedStream, AttachRefused, lay_down
 from dray.log.foreign_segments import OWN_STORE
 from dray.log.origins import CLASSIC, epoch_above
-from dray.migration.attach import Attacher, LiveOrigin, live_fields
+from dray.migration.attach import Attacher
 from dray.migration.found import MigrationRefused
+from dray.migration.live import LiveOrigin, live_fields
 from dray.migration.record import NO_TIER, MigrationLost, MigrationRecord, MigrationState
 
 

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
 
 from dray.migration.found import MigrationRefused
 from dray.migration.record import FENCES, MigrationRecord, Migrations, MigrationState
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOrigin:
+    """The cluster that still owns the topic."""
+
+    upstream: str
+    """Its name in the config."""
+    topic_id: UUID
+    epoch: int
+    """The greatest of the partitions' leaders."""
+
+
+def live_fields(origin: LiveOrigin | None) -> dict[str, Any]:
+    if origin is None:
+        return {}
+    return {"upstream": origin.upstream, "source_topic_id": origin.topic_id, "attempt": 0}
 
 
 async def request_switch(migrations: Migrations, topic: str, fence: str = "acl") -> MigrationRecord:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, checks_table, with_table
 from dray.daemon.metrics import CompactorMetrics
+from dray.daemon.migrator_http import MigratorMetrics
 from dray.telemetry import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -18,6 +19,7 @@ def test_every_metric_is_on_the_operations_page_and_none_else() -> None:
     listed = dict(re.findall(r"^\| `(dray_\w+)` \| (\w+) \|", page, re.MULTILINE))
     metrics = Metrics(process=False)
     CompactorMetrics(metrics, lambda: 0, topics=0)
+    MigratorMetrics(metrics, topics=0)
     metrics.topic_traffic(0, lambda: 0.0)
     exported = {family.name: family.type for family in metrics.registry.collect()}
     assert listed == exported

@@ -17,7 +17,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @asynccontextmanager
 async def connected(serve: Serve) -> AsyncIterator[ByteStream]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    stream = await ByteStream.open(*server.sockets[0].getsockname()[:2], None)
+    stream = await ByteStream.open("127.0.0.1", server.sockets[0].getsockname()[1], None)
     try:
         async with asyncio.timeout(60):
             yield stream
@@ -105,3 +105,19 @@ async def test_a_writer_that_waits_hears_of_the_end() -> None:
             await stream.drain()
         with pytest.raises(OSError):
             await stream.drain()
+
+
+async def test_an_abort_leaves_unsent_what_is_unsent() -> None:
+    gone = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()  # it reads nothing
+        writer.transport.abort()
+
+    async with connected(serve) as stream:
+        stream.writelines([bytes(30_000_000)])
+        stream.abort()
+        await stream.wait_closed()
+        with pytest.raises(OSError):
+            await stream.drain()
+        gone.set()

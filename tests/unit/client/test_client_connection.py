@@ -176,14 +176,29 @@ async def test_closing_fails_what_is_in_flight_and_what_comes_later() -> None:
         await broker.client_gone.wait()
 
 
-async def test_giving_up_ends_the_connection_at_once() -> None:
-    async with running(silent) as broker, await connect(broker) as connection:
-        request = asyncio.ensure_future(connection.request(MetadataRequest(), 12))
+async def test_a_connection_that_is_given_up_ends_at_once_whatever_is_unsent() -> None:
+    """The broker reads nothing: to close it in order would be to wait for the broker."""
+    ended = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        connection = await KafkaConnection.connect("127.0.0.1", port)
+        assert not connection.is_broken
+        large = HeartbeatRequest(group_id="x" * 32_000)
+        requests = [asyncio.create_task(connection.request(large, 0)) for _ in range(1000)]
         await asyncio.sleep(0)
         connection.abort()
-        with pytest.raises(ClientError, match="was given up"):
-            await request
         assert connection.is_broken
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*requests, return_exceptions=True)
+            await connection.close()
+        assert {str(result) for result in results} == {f"the connection to 127.0.0.1:{port} was given up"}
+        ended.set()
 
 
 async def test_the_answer_to_a_cancelled_request_is_dropped() -> None:
@@ -218,3 +233,17 @@ async def test_a_port_where_nobody_listens_is_one_clear_error() -> None:
         port = broker.port
     with pytest.raises(ClientError, match=f"cannot reach 127.0.0.1:{port}"):
         await KafkaConnection.connect("127.0.0.1", port)
+
+
+async def test_an_abort_fails_what_waits_and_the_broker_sees_the_end() -> None:
+    broker: FrameBroker
+    async with running(silent) as broker, asyncio.timeout(60):
+        connection = await connect(broker)
+        asking = asyncio.ensure_future(connection.request(HeartbeatRequest(), 4))
+        await asyncio.sleep(0)
+        connection.abort()
+        with pytest.raises(ClientError, match="was given up"):
+            await asking
+        assert connection.is_broken
+        await broker.client_gone.wait()
+        await connection.close()

@@ -16,11 +16,12 @@ from dray.log.origins import CLASSIC
 from dray.log.switching import switch_stream
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration.attach import FIRST_PRODUCER_ID, AttachOrder, LiveOrigin
+from dray.migration.attach import FIRST_PRODUCER_ID, AttachOrder
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import SourceLayout
 from dray.migration.leases import MigrationLeases
 from dray.migration.link import link_topic
+from dray.migration.live import LiveOrigin
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.topics import NewTopic, TopicError
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+from uuid import UUID
+
 import pytest
 
+from dray.client.cluster import Cluster, ClusterView
 from dray.client.errors import RequestFailed
 from dray.protocol import ErrorCode
-from dray.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from dray.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from dray.records import Record, patch, twin
-from dray.upstream.mirror import Aborted, MirrorPlace, MirrorStopped, piece_of
+from dray.upstream.mirror import Aborted, MirrorPiece, MirrorPlace, MirrorReader, MirrorStopped, piece_of
+from dray.upstream.source import Leadership, SourceTopic
 
 
 def batch(base: int, count: int, epoch: int = 4) -> bytes:
@@ -88,3 +102,50 @@ def test_a_leader_that_moved_is_no_reason_to_stop() -> None:
             PartitionData(partition_index=3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), MirrorPlace(5)
         )
     assert failed.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_partition_that_cannot_go_on_holds_up_no_other_of_its_leader() -> None:
+    whole, damaged = batch(5, 3), bytearray(batch(5, 3))
+    damaged[-1] ^= 1
+    leader = FakeLeader(
+        [
+            PartitionData(partition_index=0, records=whole),
+            PartitionData(partition_index=1, records=bytes(damaged)),
+            PartitionData(partition_index=2, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ]
+    )
+    source = SourceTopic(cast(Cluster, leader), "moving")
+    source.leaderships = {partition: Leadership(1, 4) for partition in range(3)}
+    for checksums in (True, False):
+        reader = MirrorReader(
+            cast(Cluster, leader), source, max_bytes=1000, partition_bytes=500, checksums=checksums
+        )
+        found = await reader.read_each(("a", 1), dict.fromkeys(range(4), MirrorPlace(5, 4)))
+        kinds = [MirrorPiece, MirrorStopped if checksums else MirrorPiece, RequestFailed, RequestFailed]
+        assert [type(found[partition]) for partition in range(4)] == kinds
+        with pytest.raises((MirrorStopped, RequestFailed)):
+            await reader.read(("a", 1), dict.fromkeys(range(4), MirrorPlace(5, 4)))
+    asked = leader.requests[0].topics[0].partitions
+    assert [(each.partition, each.fetch_offset, each.last_fetched_epoch) for each in asked] == [
+        (0, 5, 4),
+        (1, 5, 4),
+        (2, 5, 4),
+    ], "the last one has no leader"
+
+
+class FakeLeader:
+    """As much of a cluster as a reader asks for."""
+
+    def __init__(self, answers: list[PartitionData]) -> None:
+        self.view = ClusterView()
+        self.view.topic_ids["moving"] = UUID(int=1)
+        self.requests: list[FetchRequest] = []
+        self._answers = answers
+
+    @asynccontextmanager
+    async def broker(self, _: object) -> AsyncIterator[FakeLeader]:
+        yield self
+
+    async def request(self, request: FetchRequest) -> FetchResponse:
+        self.requests.append(request)
+        return FetchResponse(responses=[FetchableTopicResponse(partitions=self._answers)])
