@@ -90,6 +90,8 @@ class ClassicPartition:
         """A batch that is there already: a retry. Raises `OutOfOrder`."""
         header = read_header(data)
         known = self.producers.get(header.producer_id)
+        if known is None and self.lost and header.producer_id >= 0 and header.base_sequence:
+            raise OutOfOrder  # all of it was lost: Kafka would take it, and leave a gap of its own making
         if header.producer_id < 0 or known is None or header.producer_epoch > known.epoch:
             return None
         for each in known.batches:
