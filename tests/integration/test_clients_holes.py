@@ -17,6 +17,7 @@ from tests.services.clients.aiokafka_client import run
 from tests.services.clients.to_end import BUILT_TO_END, TO_END, ReadToEnd
 from tests.services.dray import DrayProcess
 from tests.services.fetch_tap import SeenFetches
+from tests.services.marks import longer
 from tests.services.proxy import TcpProxy
 from tests.services.topics import create_topic
 
@@ -161,7 +162,7 @@ def test_every_client_passes_over_holes(name: str, broker: DrayProcess) -> None:
         assert [message.value for message in found] == [value_of(offset) for offset in wanted]
 
 
-@pytest.mark.parametrize("most_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("most_bytes", [1, longer(1 << 20)])
 @pytest.mark.parametrize(
     "name", [*TO_END, *(pytest.param(name, marks=pytest.mark.soak) for name in BUILT_TO_END)]
 )

@@ -279,6 +279,7 @@ def stragglers(attached: AttachedBroker, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_late_records_are_shown_and_produced_once(kafka: KafkaProcess, tmp_path: Path) -> None:
     create_topic(kafka.bootstrap, LATE, 1, {"retention.ms": "5000000"})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})

@@ -250,9 +250,9 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 26),
-    "groups are written without a version": (groups_are_written_without_a_version, 47),
-    "offsets are written without a version": (offsets_are_written_without_a_version, 350),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 41),
+    "groups are written without a version": (groups_are_written_without_a_version, 130),
+    "offsets are written without a version": (offsets_are_written_without_a_version, 356),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 0),
     "offsets are not loaded": (offsets_are_not_loaded, 0),
@@ -266,7 +266,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
-    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 51),
+    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 106),
     "produce requests overtake": (produce_requests_overtake, 0),
     "answers without waiting for the log": (answers_without_waiting_for_the_log, 0),
     "deletions are answered before the topic is gone": (deletions_are_answered_before_the_topic_is_gone, 0),

@@ -325,14 +325,18 @@ def commit_though_the_upload_failed(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_references_of_what_failed(patch: pytest.MonkeyPatch) -> None:
     kept = wal_keys.settle
-    patch.setattr(wal_keys, "settle", lambda wal_id, version, failed: kept(wal_id, version, []))
+    patch.setattr(
+        wal_keys, "settle", lambda wal_id, version, failed, staging=None: kept(wal_id, version, [], staging)
+    )
 
 
 def delete_the_staging_mark_without_its_version(patch: pytest.MonkeyPatch) -> None:
     kept = wal_keys.settle
 
-    def settle(wal_id: UUID, staging_version: int, failed: Sequence[int]) -> list[Operation]:
-        return [*kept(wal_id, staging_version, failed)[:-1], Delete(keys.staging(wal_id))]
+    def settle(
+        wal_id: UUID, staging_version: int, failed: Sequence[int], staging: wal_keys.Staging | None = None
+    ) -> list[Operation]:
+        return [*kept(wal_id, staging_version, failed, staging)[:-1], Delete(keys.staging(wal_id))]
 
     patch.setattr(wal_keys, "settle", settle)
 

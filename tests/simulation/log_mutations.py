@@ -91,7 +91,7 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "commit without waiting for the previous object": 4,
     "append to closed streams": 7,
     "aim again after an unclear reply": 27,
-    "settle what is undecided": 54,
+    "settle what is undecided": 114,
     "refuse by a state that may lag": 3,
     "forget that a first batch failed": 8,
     "fold before the high watermark": 3,

@@ -38,7 +38,7 @@ def test_a_broken_promise_is_named_with_what_led_to_it(monkeypatch: pytest.Monke
     assert recorded.broken is not None
     assert "it was promised" in recorded.broken
     assert recorded.steps
-    answer = CliRunner().invoke(app, ["simulate", "--seed", str(SEED), "--json"])
+    answer = CliRunner().invoke(app, ["simulate", "--seed", str(SEED), "--kind", "weather", "--json"])
     assert isinstance(answer.exception, Failure)
     printed = json.loads(answer.stdout)
     assert (printed["seed"], printed["broken"]) == (SEED, recorded.broken)

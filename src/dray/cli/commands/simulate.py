@@ -50,8 +50,9 @@ def simulate(
     [bold]clocks[/] (a machine whose clock is wrong, or jumps), [bold]builds[/] (two builds, one of which
     cannot read what the other stores), [bold]ids[/] (brokers that take the lowest id that is free),
     [bold]keys[/] (a topic that is compacted by key all the time, by several compactors), [bold]limits[/]
-    (narrow engines, and mistakes that no code foresees), [bold]moves[/] (a live Kafka topic that moves here)
-    and [bold]revocations[/] (users and ACLs that come and go, and who is served until when).
+    (narrow engines, and mistakes that no code foresees), [bold]moves[/] (a live Kafka topic that moves here
+    while clients write to it) and [bold]revocations[/] (users and ACLs that come and go, and who is served
+    until when).
 
     [dim]Examples:[/]
 
