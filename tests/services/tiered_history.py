@@ -49,13 +49,13 @@ def write_history(kafka: TieredKafka, topic: str = TOPIC) -> None:
     }
     created = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=configs)])
     created[topic].result(PATIENCE)
-    produce(kafka.bootstrap, topic, "a", 2_500)
+    produce(kafka.bootstrap, topic, "a", 3_500)
     transactions(kafka.bootstrap, topic)
     kafka.terminate()
     kafka.start()  # leads in another epoch
-    produce(kafka.bootstrap, topic, "b", 2_500)
+    produce(kafka.bootstrap, topic, "b", 3_500)
     transactions(kafka.bootstrap, topic)
-    produce(kafka.bootstrap, topic, "c", 2_500)
+    produce(kafka.bootstrap, topic, "c", 3_500)
 
 
 def write_compacted(kafka: TieredKafka, topic: str = COMPACTED) -> None:
