@@ -11,7 +11,10 @@ from dray.client.admin import TOPIC_RESOURCE
 from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
 from dray.inspection.brokers import Brokers
+from dray.inspection.links import LinkState, link_state
 from dray.inspection.reading import NoSuchTopic
+from dray.inspection.stored import StoredCluster
+from dray.metadata.contract import MetadataError
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -87,6 +90,8 @@ class InspectedTopic:
     configs: Sequence[ConfigRow]
     configs_refused: str | None = None
     """Why there are none here. Who may read a topic may not always see its settings."""
+    link: LinkState | None = None
+    """Of a topic that comes, or came, from a cluster that was running."""
 
     @property
     def records(self) -> int:
@@ -199,8 +204,8 @@ async def partition_sizes(brokers: Brokers, metadata: MetadataResponse) -> dict[
     return found
 
 
-async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
-    """Raises `NoSuchTopic`."""
+async def topic_view(brokers: Brokers, name: str, stored: StoredCluster | None = None) -> InspectedTopic:
+    """Raises `NoSuchTopic`. `stored`: says whether the topic comes from another cluster."""
     metadata = await brokers.metadata([name])
     topic = metadata.topics[0]
     if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
@@ -232,7 +237,17 @@ async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
         ],
         configs,
         refused,
+        None if stored is None else await _link(stored, name),
     )
+
+
+async def _link(stored: StoredCluster, name: str) -> LinkState | None:
+    """A store that does not answer takes none of the page but this."""
+    try:
+        record = await stored.live_migration(name)
+    except MetadataError:
+        return None
+    return None if record is None else link_state(name, record)
 
 
 async def topic_configs(brokers: Brokers, name: str) -> list[ConfigRow]:
