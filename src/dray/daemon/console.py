@@ -37,6 +37,7 @@ from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
 from dray.daemon.session_priority import SessionPriority, leads_session
+from dray.daemon.spare_processor import SpareProcessor
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
@@ -96,7 +97,8 @@ async def _run(
     opened = await open_stores(settings, runtime) if stores else None
     priority = SessionPriority(runtime, leads=leads_session())
     dial = security.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
-    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
+    spare = SpareProcessor(runtime)
+    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work, is_crowded=spare.is_crowded)
     sampling = brokers.apart()
     sources = ConsoleSources(settings, runtime)
     looks = SourceLooks(sources.ends, runtime)
@@ -124,7 +126,9 @@ async def _run(
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
         requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
         if settings.console.auth != "none":
-            entrance = make_entrance(settings, bootstrap, security, runtime, priority.at_work)
+            entrance = make_entrance(
+                settings, bootstrap, security, runtime, priority.at_work, spare.is_crowded
+            )
             app, sessions = make_login_app(
                 served, entrance, runtime, stored, history, tables, requests, looks
             )

@@ -8,9 +8,11 @@ from typing import Final
 
 from dray.client import ClientError, RequestFailed
 from dray.client.admin import TOPIC_RESOURCE
+from dray.client.cluster import Place
 from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
 from dray.inspection.brokers import Brokers
+from dray.inspection.groups import commits_of_all
 from dray.inspection.links import LinkState, link_state
 from dray.inspection.reading import NoSuchTopic
 from dray.inspection.stored import StoredCluster
@@ -29,6 +31,12 @@ _SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file"
 
 
 @dataclass(frozen=True)
+class ReaderLag:
+    group: str
+    lag: int
+
+
+@dataclass(frozen=True)
 class TopicRow:
     name: str
     partitions: int
@@ -43,6 +51,8 @@ class TopicRow:
     """Bytes a second from producers, in the last minute. None where it is not known."""
     dollars_per_day: float | None = None
     """What its bytes cost by lying in the object store."""
+    readers: Sequence[ReaderLag] | None = None
+    """The groups that read it, those that lag most first. None where not all groups were asked."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,9 @@ async def topics_page(
     rows = [_row(topic, numbers) for topic in shown]
     if flow is not None:
         rows = [_with_flow(row, flow) for row in rows]
+    commits = await commits_of_all(brokers) if rows else None
+    if commits is not None:
+        rows = _with_readers(rows, commits, numbers.ends)
     return TopicsPage(rows, len(topics), len(matching), page, pages, wanted, trouble)
 
 
@@ -171,6 +184,29 @@ def _row(topic: MetadataResponseTopic, numbers: _Numbers) -> TopicRow:
         sum(sizes) if sizes else None,
         trouble,
     )
+
+
+def _with_readers(
+    rows: Sequence[TopicRow],
+    commits: Mapping[str, Mapping[Place, int]],
+    ends: Mapping[Place, int],
+) -> list[TopicRow]:
+    lags: dict[str, dict[str, int]] = {row.name: {} for row in rows}
+    for group, offsets in commits.items():
+        for place, offset in offsets.items():
+            if place[0] in lags and place in ends:
+                of_topic = lags[place[0]]
+                of_topic[group] = of_topic.get(group, 0) + max(0, ends[place] - offset)
+    return [
+        replace(
+            row,
+            readers=[
+                ReaderLag(group, lag)
+                for group, lag in sorted(lags[row.name].items(), key=lambda each: (-each[1], each[0]))
+            ],
+        )
+        for row in rows
+    ]
 
 
 def _with_flow(row: TopicRow, flow: TopicFlow) -> TopicRow:
