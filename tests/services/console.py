@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,8 @@ def link(process: DrayProcess, topic: str) -> None:
             await metadata.close()
             runtime.close()
 
-    asyncio.run(write())
+    with ThreadPoolExecutor(1) as elsewhere:  # Playwright has a loop in this thread
+        elsewhere.submit(lambda: asyncio.run(write())).result()
 
 
 def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
