@@ -6,6 +6,9 @@ BIN    := $(VENV)/bin
 PROCESSES ?= $(shell awk '/^MemTotal/ {found = $$2 > 12000000 ? 3 : 2} END {print found ? found : 2}' /proc/meminfo 2>/dev/null || echo 2)
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h src/dray/server/*.c)
 
+# Where this is set, every drayd and every process of the tests compiles a thousand modules anew: half their start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo setup setup-pipeline setup-dev lint style types format test servers test-cluster soak throughput bench \
 	lock clean
@@ -36,9 +39,8 @@ $(VENV)/.locked-pipeline: requirements/pipeline.lock | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/pipeline.lock
 	touch $@
 
-# Of a gigabyte of packages the tests import a part: that is compiled when it is imported, and the rest never.
 $(VENV)/.locked-dev: requirements/dev.lock | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	touch $@
 
 $(VENV)/.built: $(CORE) | $(VENV)/.created
