@@ -5,17 +5,17 @@ Python takes longer than to decrypt it. The functions are those of the OpenSSL i
 `cryptography`. They are handed over by their addresses, as its own binding has them, so that neither headers
 nor a second OpenSSL are needed here.
 
-What goes out is encrypted and given to the socket piece by piece, in one buffer that stays in the processor's
-cache, while other threads run. */
+What goes out is encrypted and given to the socket record by record, from OpenSSL's own buffer, which stays in the
+processor's cache, while other threads run. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#define PIECE (64 << 10)
-#define ENCRYPTED (PIECE + (4 << 10)) /* four records, each with a header and a tag */
+#define RECORD (16 << 10)
 
 typedef int (*transfer)(void *from, void *buffer, int size);
 
@@ -63,49 +63,87 @@ take(PyObject *Py_UNUSED(module), PyObject *args)
     return bytes;
 }
 
-/* Encrypts `data` and sends it, until all is sent or the socket takes no more. Gives how much was encrypted, what
-of that is left to be sent, and whether OpenSSL has failed. What the socket says is for its transport to find. */
+static void
+cork(int descriptor, int on)
+{
+#ifdef TCP_CORK
+    setsockopt(descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+#endif
+}
+
+/* Encrypts what the buffers hold, up to `limit` bytes, and has OpenSSL write it to the socket that it was given:
+record by record, until all is sent or the socket takes no more. Small buffers are put together, so that all
+records but the last are full. The socket is corked meanwhile: it makes large packets of them. Gives how much was
+encrypted, and the plain bytes of a record that the socket did not take whole: OpenSSL wants them again. */
 static PyObject *
 send_records(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    unsigned long long write_function, ssl, read_function, bio;
-    Py_buffer data;
-    Py_ssize_t done = 0;
-    int descriptor, failed = 0, held = 0, sent = 0;
-    char encrypted[ENCRYPTED];
+    unsigned long long function, ssl;
+    Py_ssize_t limit, count, held = 0, at = 0, offset = 0, done = 0, size = 0;
+    int descriptor, stopped = 0;
+    char together[RECORD], *from = NULL;
+    PyObject *list, *answer = NULL;
+    Py_buffer *buffers;
 
-    if (!PyArg_ParseTuple(args, "KKKKiy*", &write_function, &ssl, &read_function, &bio, &descriptor, &data))
+    if (!PyArg_ParseTuple(args, "KKiO!n", &function, &ssl, &descriptor, &PyList_Type, &list, &limit))
         return NULL;
+    count = PyList_GET_SIZE(list);
+    buffers = PyMem_Calloc(count ? count : 1, sizeof(Py_buffer));
+    if (buffers == NULL)
+        return PyErr_NoMemory();
+    for (; held < count; held++)
+        if (PyObject_GetBuffer(PyList_GET_ITEM(list, held), &buffers[held], PyBUF_SIMPLE) < 0)
+            goto release;
     Py_BEGIN_ALLOW_THREADS
-    while (done < data.len && sent == held) {
-        int piece = data.len - done > PIECE ? PIECE : (int)(data.len - done);
-        if (((transfer)(uintptr_t)write_function)((void *)(uintptr_t)ssl, (char *)data.buf + done, piece) <= 0) {
-            failed = 1;
+    cork(descriptor, 1);
+    while (done < limit) {
+        Py_ssize_t most = limit - done < RECORD ? limit - done : RECORD;
+        while (at < count && offset == buffers[at].len) {
+            at++;
+            offset = 0;
+        }
+        if (at == count)
+            break;
+        size = buffers[at].len - offset;
+        if (size >= most) {
+            size = most;
+            from = (char *)buffers[at].buf + offset;
+            offset += size;
+        } else {
+            for (size = 0; at < count && size < most;) {
+                Py_ssize_t part = buffers[at].len - offset;
+                if (part > most - size)
+                    part = most - size;
+                memcpy(together + size, (char *)buffers[at].buf + offset, part);
+                size += part;
+                offset += part;
+                if (offset == buffers[at].len) {
+                    at++;
+                    offset = 0;
+                }
+            }
+            from = together;
+        }
+        done += size;
+        if (((transfer)(uintptr_t)function)((void *)(uintptr_t)ssl, from, (int)size) <= 0) {
+            stopped = 1;
             break;
         }
-        done += piece;
-        held = ((transfer)(uintptr_t)read_function)((void *)(uintptr_t)bio, encrypted, ENCRYPTED);
-        if (held < 0)
-            held = 0;
-        sent = 0;
-        while (sent < held) {
-            ssize_t now = send(descriptor, encrypted + sent, held - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (now < 0 && errno == EINTR)
-                continue;
-            if (now <= 0)
-                break;
-            sent += (int)now;
-        }
     }
+    cork(descriptor, 0);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&data);
-    return Py_BuildValue("ny#i", done, encrypted + sent, (Py_ssize_t)(held - sent), failed);
+    answer = Py_BuildValue("ny#", done, stopped ? from : "", stopped ? size : (Py_ssize_t)0);
+release:
+    while (held > 0)
+        PyBuffer_Release(&buffers[--held]);
+    PyMem_Free(buffers);
+    return answer;
 }
 
 static PyMethodDef methods[] = {
     {"send_records", send_records, METH_VARARGS,
-     "send_records(SSL_write, ssl, BIO_read, bio, descriptor, data): how much of it was encrypted, what of that "
-     "the socket did not take, and whether OpenSSL failed."},
+     "send_records(SSL_write, ssl, descriptor, buffers, limit): how much of the buffers was encrypted, and the plain "
+     "bytes of a record that the socket did not take whole."},
     {"read_records", read_records, METH_VARARGS,
      "read_records(SSL_read, ssl, buffer): how much of the buffer was filled, and SSL_read's last answer."},
     {"take", take, METH_VARARGS, "take(BIO_read, bio, size): that many bytes of it, or as many as it has."},

@@ -20,6 +20,10 @@ class PeerEnded(Exception):
     """The peer said that it sends no more."""
 
 
+class SocketFailed(Exception):
+    """The socket takes nothing more, ever. Its transport finds the same."""
+
+
 class Encryption(Protocol):
     def receive(self, data: memoryview) -> None:
         """What came from the socket. The memory is the caller's again after `let_go`."""
@@ -43,10 +47,11 @@ class Encryption(Protocol):
     def take(self) -> bytes:
         """What the socket has to send."""
 
-    def send(self, descriptor: int, data: Buffer) -> tuple[int, bytes] | None:
-        """Encrypt and send, until all is sent or the socket takes no more: how much of `data` was encrypted,
-        and what of that is left to be sent. None where the library cannot do both at once: then nothing was
-        done. Raises `EncryptionFailed`."""
+    def send(self, descriptor: int, buffers: list[Buffer], limit: int) -> tuple[int, bytes] | None:
+        """Encrypt and send, until so much is sent or the socket takes no more: how much of the buffers was
+        encrypted, and what of that, encrypted, is left to be sent. None where the library cannot do both at
+        once, or has something to say first: then nothing was done. Raises `EncryptionFailed` and
+        `SocketFailed`."""
 
     def peer_certificate(self) -> bytes | None:
         """In DER, verified."""
@@ -114,7 +119,7 @@ class SystemEncryption:
     def take(self) -> bytes:
         return self._outgoing.read()
 
-    def send(self, descriptor: int, data: Buffer) -> None:  # noqa: ARG002 - the protocol's signature
+    def send(self, descriptor: int, buffers: list[Buffer], limit: int) -> None:  # noqa: ARG002 - the protocol's
         return None
 
     def peer_certificate(self) -> bytes | None:
