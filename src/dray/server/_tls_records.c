@@ -5,17 +5,17 @@ Python takes longer than to decrypt it. The functions are those of the OpenSSL i
 `cryptography`. They are handed over by their addresses, as its own binding has them, so that neither headers
 nor a second OpenSSL are needed here.
 
-What goes out is encrypted and given to the socket record by record, from OpenSSL's own buffer, which stays in the
-processor's cache, while other threads run. */
+What goes out is encrypted record by record, in buffers that stay in the processor's cache, and given to the socket
+many records at a time, while other threads run. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
 #include <limits.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #define RECORD (16 << 10)
+#define ENCRYPTED (RECORD + (1 << 10)) /* with a header, a tag and padding */
 
 typedef int (*transfer)(void *from, void *buffer, int size);
 
@@ -63,87 +63,116 @@ take(PyObject *Py_UNUSED(module), PyObject *args)
     return bytes;
 }
 
-static void
-cork(int descriptor, int on)
+/* The next plain bytes of a list of buffers, at most `most` of them. They are given where they lie, or put together
+where a buffer has fewer. */
+struct source {
+    Py_buffer *buffers;
+    Py_ssize_t count, at, offset;
+    char together[RECORD];
+};
+
+static Py_ssize_t
+next_bytes(struct source *source, Py_ssize_t most, char **from)
 {
-#ifdef TCP_CORK
-    setsockopt(descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
-#endif
+    Py_ssize_t size = 0;
+
+    while (source->at < source->count && size < most) {
+        Py_buffer *buffer = &source->buffers[source->at];
+        Py_ssize_t part = buffer->len - source->offset;
+        char *place = (char *)buffer->buf + source->offset;
+        if (size == 0 && part >= most) {
+            source->offset += most;
+            *from = place;
+            return most;
+        }
+        if (part > most - size)
+            part = most - size;
+        memcpy(source->together + size, place, part);
+        size += part;
+        source->offset += part;
+        if (source->offset == buffer->len) {
+            source->at++;
+            source->offset = 0;
+        }
+    }
+    *from = source->together;
+    return size;
 }
 
-/* Encrypts what the buffers hold, up to `limit` bytes, and has OpenSSL write it to the socket that it was given:
-record by record, until all is sent or the socket takes no more. Small buffers are put together, so that all
-records but the last are full. The socket is corked meanwhile: it makes large packets of them. Gives how much was
-encrypted, and the plain bytes of a record that the socket did not take whole: OpenSSL wants them again. */
+/* Encrypts what the buffers hold, up to `limit` bytes, and sends it, until all is sent or the socket takes no more.
+All records but the last are full, and as many as `scratch` has room for are sent at once: a peer that waits is
+woken by each packet, which costs more than to encrypt it. Gives how much was encrypted, what of that is left to
+be sent, and whether OpenSSL has failed. What the socket says is for its transport to find. */
 static PyObject *
 send_records(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    unsigned long long function, ssl;
-    Py_ssize_t limit, count, held = 0, at = 0, offset = 0, done = 0, size = 0;
-    int descriptor, stopped = 0;
-    char together[RECORD], *from = NULL;
+    unsigned long long write_function, ssl, read_function, bio;
+    Py_ssize_t limit, taken = 0, done = 0, held = 0, sent = 0;
+    int descriptor, failed = 0;
+    struct source source = {.at = 0, .offset = 0};
     PyObject *list, *answer = NULL;
-    Py_buffer *buffers;
+    Py_buffer scratch;
 
-    if (!PyArg_ParseTuple(args, "KKiO!n", &function, &ssl, &descriptor, &PyList_Type, &list, &limit))
+    if (!PyArg_ParseTuple(args, "KKKKiO!nw*", &write_function, &ssl, &read_function, &bio, &descriptor, &PyList_Type,
+                          &list, &limit, &scratch))
         return NULL;
-    count = PyList_GET_SIZE(list);
-    buffers = PyMem_Calloc(count ? count : 1, sizeof(Py_buffer));
-    if (buffers == NULL)
-        return PyErr_NoMemory();
-    for (; held < count; held++)
-        if (PyObject_GetBuffer(PyList_GET_ITEM(list, held), &buffers[held], PyBUF_SIMPLE) < 0)
+    source.count = PyList_GET_SIZE(list);
+    source.buffers = PyMem_Calloc(source.count ? source.count : 1, sizeof(Py_buffer));
+    if (source.buffers == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    for (; taken < source.count; taken++)
+        if (PyObject_GetBuffer(PyList_GET_ITEM(list, taken), &source.buffers[taken], PyBUF_SIMPLE) < 0)
             goto release;
+    if (scratch.len < ENCRYPTED) {
+        PyErr_SetString(PyExc_ValueError, "no room for a record");
+        goto release;
+    }
     Py_BEGIN_ALLOW_THREADS
-    cork(descriptor, 1);
-    while (done < limit) {
-        Py_ssize_t most = limit - done < RECORD ? limit - done : RECORD;
-        while (at < count && offset == buffers[at].len) {
-            at++;
-            offset = 0;
-        }
-        if (at == count)
-            break;
-        size = buffers[at].len - offset;
-        if (size >= most) {
-            size = most;
-            from = (char *)buffers[at].buf + offset;
-            offset += size;
-        } else {
-            for (size = 0; at < count && size < most;) {
-                Py_ssize_t part = buffers[at].len - offset;
-                if (part > most - size)
-                    part = most - size;
-                memcpy(together + size, (char *)buffers[at].buf + offset, part);
-                size += part;
-                offset += part;
-                if (offset == buffers[at].len) {
-                    at++;
-                    offset = 0;
-                }
+    while (done < limit && sent == held && !failed) {
+        held = sent = 0;
+        while (done < limit && scratch.len - held >= ENCRYPTED) {
+            char *from;
+            Py_ssize_t size = next_bytes(&source, limit - done < RECORD ? limit - done : RECORD, &from);
+            int encrypted;
+            if (size == 0)
+                break;
+            if (((transfer)(uintptr_t)write_function)((void *)(uintptr_t)ssl, from, (int)size) <= 0) {
+                failed = 1;
+                break;
             }
-            from = together;
+            done += size;
+            encrypted = ((transfer)(uintptr_t)read_function)((void *)(uintptr_t)bio, (char *)scratch.buf + held,
+                                                             ENCRYPTED);
+            if (encrypted > 0)
+                held += encrypted;
         }
-        done += size;
-        if (((transfer)(uintptr_t)function)((void *)(uintptr_t)ssl, from, (int)size) <= 0) {
-            stopped = 1;
+        if (held == 0)
             break;
+        while (sent < held) {
+            ssize_t now = send(descriptor, (char *)scratch.buf + sent, held - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (now < 0 && errno == EINTR)
+                continue;
+            if (now <= 0)
+                break;
+            sent += now;
         }
     }
-    cork(descriptor, 0);
     Py_END_ALLOW_THREADS
-    answer = Py_BuildValue("ny#", done, stopped ? from : "", stopped ? size : (Py_ssize_t)0);
+    answer = Py_BuildValue("ny#i", done, (char *)scratch.buf + sent, held - sent, failed);
 release:
-    while (held > 0)
-        PyBuffer_Release(&buffers[--held]);
-    PyMem_Free(buffers);
+    while (taken > 0)
+        PyBuffer_Release(&source.buffers[--taken]);
+    PyMem_Free(source.buffers);
+    PyBuffer_Release(&scratch);
     return answer;
 }
 
 static PyMethodDef methods[] = {
     {"send_records", send_records, METH_VARARGS,
-     "send_records(SSL_write, ssl, descriptor, buffers, limit): how much of the buffers was encrypted, and the plain "
-     "bytes of a record that the socket did not take whole."},
+     "send_records(SSL_write, ssl, BIO_read, bio, descriptor, buffers, limit, scratch): how much of the buffers was "
+     "encrypted, what of that the socket did not take, and whether OpenSSL failed."},
     {"read_records", read_records, METH_VARARGS,
      "read_records(SSL_read, ssl, buffer): how much of the buffer was filled, and SSL_read's last answer."},
     {"take", take, METH_VARARGS, "take(BIO_read, bio, size): that many bytes of it, or as many as it has."},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cryptography.hazmat.bindings._rust import _openssl
 
 from dray.server._tls_records import read_records, send_records, take
-from dray.server.encryption import EncryptionFailed, PeerEnded, SocketFailed
+from dray.server.encryption import EncryptionFailed, PeerEnded
 from dray.server.handshakes import meaning_of, verification_failed
 from dray.server.tls import context_named
 
@@ -246,27 +246,23 @@ class BundledEncryption:
         size = _lib.BIO_get_mem_data(self._outgoing, self._place)
         return take(_BIO_READ, self._outgoing_address, size) if size > 0 else b""
 
-    def send(self, descriptor: int, buffers: list[Buffer], limit: int) -> tuple[int, bytes] | None:
-        """OpenSSL writes to the socket itself: in memory each byte would be copied twice more."""
-        if _lib.BIO_get_mem_data(self._outgoing, self._place) > 0:
-            return None
-        rest = self._rest()
+    def send(
+        self, descriptor: int, buffers: list[Buffer], limit: int, scratch: memoryview
+    ) -> tuple[int, bytes]:
         _lib.ERR_clear_error()
-        if _lib.SSL_set_fd(self._ssl, descriptor) != 1:
+        done, left, failed = send_records(
+            _SSL_WRITE,
+            self._ssl_address,
+            _BIO_READ,
+            self._outgoing_address,
+            descriptor,
+            buffers,
+            limit,
+            scratch,
+        )
+        if failed:
             raise EncryptionFailed(meaning_of(_reason()))
-        done, again = send_records(_SSL_WRITE, self._ssl_address, descriptor, buffers, limit)
-        kind = _lib.SSL_get_error(self._ssl, -1) if again else 0
-        self._outgoing = _lib.BIO_new(_lib.BIO_s_mem())  # those before went with the socket's
-        self._outgoing_address = _address(self._outgoing)
-        self._read_from(_ffi.from_buffer(rest), len(rest))
-        if not again:
-            return done, b""
-        if kind == _lib.SSL_ERROR_SYSCALL:
-            raise SocketFailed
-        if kind != _lib.SSL_ERROR_WANT_WRITE:
-            raise EncryptionFailed(meaning_of(_reason()))
-        self.write(again)  # the record is encrypted already: this gives the part that the socket did not take
-        return done, self.take()
+        return done, left
 
     def peer_certificate(self) -> bytes | None:
         certificate = _lib.SSL_get_peer_certificate(self._ssl)

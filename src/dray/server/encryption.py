@@ -20,10 +20,6 @@ class PeerEnded(Exception):
     """The peer said that it sends no more."""
 
 
-class SocketFailed(Exception):
-    """The socket takes nothing more, ever. Its transport finds the same."""
-
-
 class Encryption(Protocol):
     def receive(self, data: memoryview) -> None:
         """What came from the socket. The memory is the caller's again after `let_go`."""
@@ -47,11 +43,13 @@ class Encryption(Protocol):
     def take(self) -> bytes:
         """What the socket has to send."""
 
-    def send(self, descriptor: int, buffers: list[Buffer], limit: int) -> tuple[int, bytes] | None:
-        """Encrypt and send, until so much is sent or the socket takes no more: how much of the buffers was
-        encrypted, and what of that, encrypted, is left to be sent. None where the library cannot do both at
-        once, or has something to say first: then nothing was done. Raises `EncryptionFailed` and
-        `SocketFailed`."""
+    def send(
+        self, descriptor: int, buffers: list[Buffer], limit: int, scratch: memoryview
+    ) -> tuple[int, bytes] | None:
+        """Encrypt and send so much of the buffers, until all of that is sent or the socket takes no more: how
+        much was encrypted, and what of that is left to be sent. As much goes to the socket at once as the
+        scratch buffer holds. None where the library cannot do both: then nothing was done. Raises
+        `EncryptionFailed`."""
 
     def peer_certificate(self) -> bytes | None:
         """In DER, verified."""
@@ -119,7 +117,7 @@ class SystemEncryption:
     def take(self) -> bytes:
         return self._outgoing.read()
 
-    def send(self, descriptor: int, buffers: list[Buffer], limit: int) -> None:  # noqa: ARG002 - the protocol's
+    def send(self, *_: object) -> None:
         return None
 
     def peer_certificate(self) -> bytes | None:

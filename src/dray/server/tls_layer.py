@@ -15,8 +15,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded, SocketFailed
-from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused
+from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
+from dray.server.handshakes import SEND_BYTES, WAKE_BYTES, Handshakes, PeerRefused
 from dray.server.sending import is_free
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ TURN_BYTES: Final = 1 << 20
 
 _MOST_BUFFERS: Final = 1024
 """What one call sends. An answer has a few for each partition."""
+
+_LEAST_AHEAD: Final = 72 << 10
+"""Four records. It doubles with each turn in which the socket takes all, up to `SEND_BYTES`: what a slow peer
+does not take is held here."""
 
 _SMALL: Final = 16 << 10
 """Buffers up to one record of TLS are put together: each write is a record of its own."""
@@ -79,6 +83,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._backlog: deque[Buffer] = deque()
         self._backlog_bytes = 0
         self._socket_full = False
+        self._ahead = _LEAST_AHEAD  # what is encrypted before the socket gets it
         self._encryption_due = False
         self._high = 64 << 10
         self._protocol_paused = False
@@ -277,9 +282,6 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._handshakes.note(self, str(error))
             self._raw.abort()
             return
-        except SocketFailed:
-            self._raw.abort()
-            return
         if self._backlog:
             if not self._socket_full and not self._encryption_due:
                 self._encryption_due = True
@@ -296,12 +298,16 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """How much of the backlog was encrypted. Much goes to the socket at once, as far as it takes it: that
         needs nothing to be ahead of it in the transport."""
         if self._backlog_bytes > PIECE_BYTES and is_free(self._raw, self._descriptor):
-            sent = encryption.send(self._descriptor, self._next_buffers(left), left)
+            scratch = self._handshakes.encrypted[: self._ahead]
+            sent = encryption.send(self._descriptor, self._next_buffers(left), left, scratch)
             if sent is not None:
                 done, unsent = sent
                 self._drop(done)
                 if unsent:
+                    self._ahead = _LEAST_AHEAD
                     self._raw.write(unsent)
+                else:
+                    self._ahead = min(2 * self._ahead, SEND_BYTES)
                 return done
         piece = self._next_piece()
         encryption.write(piece)
