@@ -51,7 +51,7 @@ class LinkPlan:
 
 
 async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
-    """Only looks. Raises `SourceUnsuitable`, and the client's errors (so for a partition without a leader)."""
+    """Only looks. Raises `SourceUnsuitable`, and the client's errors: also if a partition has no leader."""
     source = SourceTopic(cluster, topic)
     try:
         await source.learn()
