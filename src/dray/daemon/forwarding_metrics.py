@@ -9,7 +9,7 @@ from typing import Final
 from dray.telemetry import ProcessMetrics
 from dray.telemetry.metrics import SECONDS
 from dray.upstream.forwarding import ProduceForwarder
-from dray.upstream.forwarding_limits import ForwardOutcome, ForwardingObserver
+from dray.upstream.forwarding_limits import ForwardingObserver, ForwardOutcome
 from dray.upstream.upstream_brokers import UpstreamBrokers
 
 _ANSWERED: Final = "answered"

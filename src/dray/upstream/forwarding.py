@@ -41,7 +41,7 @@ from dray.protocol.messages.produce import (
 from dray.records import HEADER_SIZE, NO_PRODUCER, read_header
 from dray.runtime import Runtime
 
-from .forwarding_limits import ForwardOutcome, ForwardingLimits, ForwardingObserver
+from .forwarding_limits import ForwardingLimits, ForwardingObserver, ForwardOutcome
 from .shared_looks import NotAnswered, SharedLooks
 from .upstream_brokers import UpstreamBrokers
 

@@ -27,7 +27,7 @@ from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream import forwarding
 from dray.upstream.fences import VOUCHED_SECONDS
 from dray.upstream.forwarding import Answer, Link, ProduceForwarder
-from dray.upstream.forwarding_limits import ForwardOutcome, ForwardingLimits, ForwardingObserver
+from dray.upstream.forwarding_limits import ForwardingLimits, ForwardingObserver, ForwardOutcome
 from dray.upstream.upstream_brokers import UpstreamBrokers
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
