@@ -112,8 +112,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
                 CompactorProcess(directory, broker, {}),
                 running_prometheus(directory, targets, impatient) as prometheus,
             ):
+                move(source, broker)  # before there are groups: a link makes brokers load them anew
                 load(broker.bootstrap)
-                move(source, broker)
                 yield Watched(broker, prometheus)
 
 
