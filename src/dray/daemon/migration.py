@@ -310,7 +310,11 @@ def _text_of(path: Path) -> str:
         raise MigrationRefused(f"{path}: it cannot be read as text ({error})") from error
 
 
-def run(work: Callable[[Runtime], Awaitable[T]]) -> T:
+def run(work: Callable[[Runtime], Awaitable[T]], refusals: tuple[type[Exception], ...] = ()) -> T:
+    """`refusals`: what else is one line for its user, beside what all migrations fail with."""
+
+    one_line: tuple[type[Exception], ...] = (MigrationRefused, LogError, TopicError, *refusals)
+
     async def whole() -> T:
         runtime = SystemRuntime()
         try:
@@ -321,9 +325,7 @@ def run(work: Callable[[Runtime], Awaitable[T]]) -> T:
     try:
         with quiet_logs():
             return asyncio.run(whole())
-    except MigrationRefused as error:
-        raise Failure(str(error)) from error
-    except (LogError, TopicError) as error:
+    except one_line as error:
         raise Failure(str(error)) from error
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error
