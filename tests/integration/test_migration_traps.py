@@ -25,7 +25,7 @@ from tests.services.live_move import (
 )
 from tests.services.log_referee import EARLIEST, LATEST, LATEST_TIERED, fetch_error, offset_of
 from tests.services.target import ON_CLUSTER, ON_KAFKA
-from tests.services.tiered_cluster import START_SECONDS, TieredCluster
+from tests.services.tiered_cluster import START_SECONDS, VERSIONS, TieredCluster
 from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import require_tiering
 
@@ -49,10 +49,13 @@ TIERED = {
 SETTINGS = {"give_up_time": "20s", "straggler_watch": "1s", "group_interval": "1s"}
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
-    require_tiering()
-    with TieredCluster(tmp_path_factory.mktemp("source"), settings=WITH_ACLS) as started:
+@pytest.fixture(scope="module", params=VERSIONS)
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TieredCluster]:
+    version: str = request.param
+    require_tiering(version)
+    with TieredCluster(tmp_path_factory.mktemp("source"), version, WITH_ACLS) as started:
         yield started
 
 
@@ -76,7 +79,7 @@ def make_topic(
 
     def make(assigned: Sequence[Sequence[int]] = ((2, 3, 1), (3, 1, 2)), **configs: str) -> str:
         letters = "".join(each if each.isalnum() else "-" for each in request.node.name)
-        name = letters.removeprefix("test-").strip("-")[:60]
+        name = letters.removeprefix("test-").strip("-")[:100]
         kafka.until_complete(admin)
         asked = NewTopic(
             name,
