@@ -142,10 +142,15 @@ class Cluster:
             raise
 
     async def patiently(
-        self, attempt: Callable[[], Awaitable[T]], seconds: float, passing: Collection[int] = PASSING
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        seconds: float,
+        passing: Collection[int] = PASSING,
+        waits: Callable[[ClientError | RequestFailed], None] | None = None,
     ) -> T:
         """Tries again while brokers are out of reach or answer with a passing error: one that died has
-        successors, and fresh metadata names them. After so many seconds the last failure is raised."""
+        successors, and fresh metadata names them. After so many seconds the last failure is raised. `waits`
+        gets each failure before that."""
         deadline = self._runtime.monotonic() + seconds
         while True:
             try:
@@ -158,6 +163,8 @@ class Cluster:
                     raise  # a password does not become right by being sent again
                 if self._runtime.monotonic() >= deadline:
                     raise
+                if waits is not None:
+                    waits(error)
             await self._runtime.sleep(RETRY_SECONDS)
 
     async def _any_address(self) -> Address:

@@ -29,7 +29,7 @@ from dray.upstream.fences import (
     needs_rest,
 )
 from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import Probe, SourceTopic
+from dray.upstream.source import Probe, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
 
 ALLOWS_REST: Final = "allows_rest"
@@ -71,9 +71,7 @@ class WholeTopic(SourceTopic):
             )
         missing = sorted(set(range(count)) - set(self.leaderships))
         if missing:
-            raise RequestFailed(
-                f"{topic}-{missing[0]} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE
-            )
+            raise no_leader(topic, missing[0])
 
 
 def _another(what: str) -> RequestFailed:
@@ -117,6 +115,11 @@ class KafkaTopic:
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
         self.target = LogTarget(rooms.mirror, self._streams, self._hurry)
+
+    @property
+    def control(self) -> Cluster:
+        """For what is asked of the source outside of its mirror."""
+        return self._upstream.control
 
     async def close(self) -> None:
         for stream in self._streams.values():

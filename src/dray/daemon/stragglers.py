@@ -15,6 +15,7 @@ from dray.client.records import produce as produce_to
 from dray.config import Settings
 from dray.daemon.failures import Failure
 from dray.daemon.settings import log_settings
+from dray.daemon.source_looks import SourcePatience
 from dray.daemon.stores import open_stores, read_cluster
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
 from dray.log.stream_store import StreamStore
@@ -60,31 +61,43 @@ class StragglersLeft:
     """Whether no record is left but those that are shown."""
 
 
-def look(settings: Settings, topic: str, most: int = MOST_SHOWN) -> StragglersLeft:
-    """Nothing is changed anywhere."""
+def look(
+    settings: Settings, topic: str, said: Callable[[str], None], most: int = MOST_SHOWN
+) -> StragglersLeft:
+    """Nothing is changed anywhere. `said` gets a line when the source makes us wait."""
 
     async def work(runtime: Runtime) -> StragglersLeft:
         async with _opened(settings, runtime, topic) as found:
-            shown: list[Straggler] = []
-            ranges = await found.left()
-            for partition, (start, end) in ranges.items():
-                async with aclosing(found.reader.read(partition, start, end)) as records:
-                    async for record in records:
-                        if len(shown) == most:
-                            return StragglersLeft(ranges, shown, are_all=False)
-                        size = len(record.key or b"") + len(record.value or b"")
-                        shown.append(Straggler(partition, record.offset, record.timestamp, record.key, size))
-            return StragglersLeft(ranges, shown, are_all=True)
+            return await SourcePatience(topic, runtime, said).ask(found.cluster, lambda: _look(found, most))
 
     return _run(work)
 
 
-def produce(settings: Settings, topic: str, bootstrap: Sequence[Address], security: ClientSecurity) -> int:
+async def _look(found: _Opened, most: int) -> StragglersLeft:
+    shown: list[Straggler] = []
+    ranges = await found.left()
+    for partition, (start, end) in ranges.items():
+        async with aclosing(found.reader.read(partition, start, end)) as records:
+            async for record in records:
+                if len(shown) == most:
+                    return StragglersLeft(ranges, shown, are_all=False)
+                size = len(record.key or b"") + len(record.value or b"")
+                shown.append(Straggler(partition, record.offset, record.timestamp, record.key, size))
+    return StragglersLeft(ranges, shown, are_all=True)
+
+
+def produce(
+    settings: Settings,
+    topic: str,
+    bootstrap: Sequence[Address],
+    security: ClientSecurity,
+    said: Callable[[str], None],
+) -> int:
     """All that are left are produced to the topic at Dray, once. How many this call has sent."""
 
     async def work(runtime: Runtime) -> int:
         async with _opened(settings, runtime, topic) as found:
-            ranges = await found.left()
+            ranges = await SourcePatience(topic, runtime, said).ask(found.cluster, found.left)
             if not ranges:
                 return 0
             dial = security.dialer("drayd-migrate", runtime)
