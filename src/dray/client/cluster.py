@@ -30,6 +30,7 @@ PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # of a leader that is new, until its replicas have followed it
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_SERVER_ERROR,
