@@ -229,8 +229,8 @@ async def test_behind_a_batch_without_an_answer_nothing_overtakes(linked: Linked
     await settle()  # all three are here before the first fails
     linked.forwarder.held.set()
     codes = [(await request)[0].error_code for request in requests]
-    overtakes = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert codes == [ErrorCode.REQUEST_TIMED_OUT, overtakes, overtakes]
+    # Not as out of order: librdkafka would send the first again with another epoch, and it may be there.
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 3
     again = [(await linked.produce((linked.old, 0, sequenced(number))))[0].error_code for number in range(3)]
     assert again == [0, 0, 0]
     assert sequences(linked.forwarder.sent) == [0, 0, 1, 2]

@@ -40,6 +40,9 @@ _GATE: Final = "produce"
 _OVERTAKES: Final = BatchRejected(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
+_UNCLEAR: Final = BatchRejected(
+    ErrorCode.REQUEST_TIMED_OUT, "The source did not answer to a batch before this one: try again."
+)
 _FORBIDDEN: Final = BatchRejected(WRITE_TOPIC.refusal, WRITE_TOPIC.reason)
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
@@ -405,12 +408,12 @@ def _keep_order(
     kept: list[Topic | BatchRejected] = []
     for topic, (data, part) in zip(found, parts, strict=True):
         place = _place(context, data, part)
-        overtakes = False
         if isinstance(topic, BatchRejected):
             refusals.note(place, part.records)
-        else:
-            overtakes = refusals.overtakes(place, part.records)
-        kept.append(_OVERTAKES if overtakes else topic)
+        elif refusals.overtakes(place, part.records):
+            kept.append(_UNCLEAR if refusals.is_unclear(place, part.records) else _OVERTAKES)
+            continue
+        kept.append(topic)
     if not refusals:
         del state[REFUSALS]
     return kept
