@@ -5,9 +5,9 @@ will send it again. But the client may have sent the next batches already, and b
 the topic may be known. The log cannot see that a batch is missing: a producer that it does not know may start
 at any sequence. So the batches behind a refused one are refused as well, until that one has come again.
 
-A batch that was sent on to the source of its topic, without an answer, may be in the log there. What is behind
-it is answered as it was (`is_unclear`), and not as out of order: librdkafka would take that for a gap, go on
-with another epoch, and send again what may be there already under a number that no log can compare.
+A batch that was sent on to the source of its topic, without an answer, may be in the log there. What is
+behind it is answered as it was (`is_unclear`), and not as out of order: librdkafka would take that for a gap,
+go on with another epoch, and send again what may be there already, under a number that no log can compare.
 
 This is kept per connection: a client that connects anew sends everything again, in order.
 """
