@@ -40,6 +40,9 @@ _GATE: Final = "produce"
 _OVERTAKES: Final = BatchRejected(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
+_UNCLEAR: Final = BatchRejected(
+    ErrorCode.REQUEST_TIMED_OUT, "The source did not answer to a batch before this one: try again."
+)
 _FORBIDDEN: Final = BatchRejected(WRITE_TOPIC.refusal, WRITE_TOPIC.reason)
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
@@ -166,7 +169,7 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchReje
         return None
     allowed = known if context.access is None else _refuse_forbidden(context, known)
     kept = _keep_order(context, _refuse_strangers(context, allowed, parts), parts)
-    if REFUSALS in context.connection.state and any(each is _OVERTAKES for each in kept):
+    if REFUSALS in context.connection.state and any(each is _OVERTAKES or each is _UNCLEAR for each in kept):
         return None  # the log is asked whether that is still so
     return kept
 
@@ -409,12 +412,12 @@ def _keep_order(
     kept: list[Topic | BatchRejected] = []
     for topic, (data, part) in zip(found, parts, strict=True):
         place = _place(context, data, part)
-        overtakes = False
         if isinstance(topic, BatchRejected):
             refusals.note(place, part.records)
-        else:
-            overtakes = refusals.overtakes(place, part.records)
-        kept.append(_OVERTAKES if overtakes else topic)
+        elif refusals.overtakes(place, part.records):
+            kept.append(_UNCLEAR if refusals.is_unclear(place, part.records) else _OVERTAKES)
+            continue
+        kept.append(topic)
     if not refusals:
         del state[REFUSALS]
     return kept

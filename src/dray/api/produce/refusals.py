@@ -5,6 +5,10 @@ will send it again. But the client may have sent the next batches already, and b
 the topic may be known. The log cannot see that a batch is missing: a producer that it does not know may start
 at any sequence. So the batches behind a refused one are refused as well, until that one has come again.
 
+A batch that was sent on to the source of its topic, without an answer, may be in the log there. What is
+behind it is answered as it was (`is_unclear`), and not as out of order: librdkafka would take that for a gap,
+go on with another epoch, and send again what may be there already, under a number that no log can compare.
+
 This is kept per connection: a client that connects anew sends everything again, in order. A refused batch may
 also come through another broker, and then never comes again here. The log knows that: it has the producer
 and its last sequence.
@@ -46,11 +50,12 @@ class Refusals:
 
     def __init__(self) -> None:
         self._refused: dict[tuple[Place, int], tuple[int, int]] = {}
+        self._unclear: set[tuple[Place, int]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._refused)
 
-    def note(self, place: Place, records: Buffer | None) -> None:
+    def note(self, place: Place, records: Buffer | None, *, is_unclear: bool = False) -> None:
         found = _idempotent(records)
         if found is None or len(self._refused) >= _REMEMBERED:
             return
@@ -60,6 +65,8 @@ class Refusals:
             found.producer_epoch == epoch and is_behind(found.base_sequence, sequence)
         ):
             self._refused[key] = found.producer_epoch, found.base_sequence
+        if is_unclear:
+            self._unclear.add(key)
 
     def overtakes(self, place: Place, records: Buffer | None) -> bool:
         """Is this batch behind one that was refused? That one itself, or a newer epoch, ends the wait."""
@@ -74,7 +81,13 @@ class Refusals:
             found.producer_epoch > refused[0] or refused == (found.producer_epoch, found.base_sequence)
         ):
             del self._refused[key]
+            self._unclear.discard(key)
         return False
+
+    def is_unclear(self, place: Place, records: Buffer | None) -> bool:
+        """May the batch that this one is behind be in a log?"""
+        found = _idempotent(records)
+        return found is not None and (place, found.producer_id) in self._unclear
 
     def overtaken(self, place: Place, records: Buffer | None) -> RefusedBatch | None:
         """The refused batch that this one is behind."""
@@ -87,7 +100,9 @@ class Refusals:
         return RefusedBatch(place, found.producer_id, epoch, sequence)
 
     def forget(self, batch: RefusedBatch) -> None:
-        self._refused.pop((batch.place, batch.producer_id), None)
+        key = batch.place, batch.producer_id
+        self._refused.pop(key, None)
+        self._unclear.discard(key)
 
 
 async def forget_stored(refusals: Refusals, log: KnownProducers, stream: int, batch: RefusedBatch) -> None:
