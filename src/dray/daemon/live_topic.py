@@ -114,8 +114,8 @@ class KafkaTopic:
         self._runtime = runtime
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
-        self.mirrored_bytes = 0
-        """By this process."""
+        self.read_bytes = 0
+        """Of the source, by this process."""
         self.target = LogTarget(rooms.mirror, self._streams, self._hurry)
 
     @property
@@ -152,7 +152,7 @@ class KafkaTopic:
             self._runtime,
             limits,
             topic_id=linked if linked is not None and linked.int else None,
-            on_mirrored=self._mirrored,
+            on_read=self._was_read,
         )
         await self._mirror.run()
 
@@ -170,8 +170,8 @@ class KafkaTopic:
         """By partition, as far as this process knows."""
         return {} if self._mirror is None else self._mirror.progress
 
-    def _mirrored(self, size: int) -> None:
-        self.mirrored_bytes += size
+    def _was_read(self, size: int) -> None:
+        self.read_bytes += size
 
     async def lags(self) -> dict[int, int]:
         """As the source says now. `learn` first."""

@@ -120,7 +120,7 @@ class _Worker:
     def shown(self, now: float) -> WorkedTopic:
         seen = self.migration.seen
         lag = self.clock.look(now, self.live.progress)
-        return WorkedTopic(lag, self.live.mirrored_bytes, len(seen.stopped), seen)
+        return WorkedTopic(lag, self.live.read_bytes, len(seen.stopped), seen)
 
     async def stop(self) -> None:
         await self.task.stop()

@@ -19,7 +19,7 @@ class WorkedTopic:
     """What this process knows of a topic that it works on."""
 
     lag: MirrorLag
-    mirrored_bytes: int
+    read_bytes: int
     stopped: int
     seen: LiveSeen
 
@@ -46,7 +46,9 @@ class MigratorMetrics:
         self._silent = make.gauge(
             "dray_mirror_silent_seconds", "Since the leader of a mirrored partition last answered"
         )
-        self._bytes = make.counter("dray_mirror_bytes", "Bytes of batches mirrored by this migrator")
+        self._bytes = make.counter(
+            "dray_mirror_bytes", "Bytes of batches that this migrator read to mirror them"
+        )
         self._stopped = make.gauge("dray_mirror_stopped_partitions", "Partitions whose mirror cannot go on")
         self._groups = make.gauge("dray_migration_waiting_groups", "Groups of switched topics at the source")
         self._stragglers = make.gauge(
@@ -62,7 +64,7 @@ class MigratorMetrics:
         )
         self._topic_bytes = make.counters(
             "dray_mirror_topic_bytes",
-            "Bytes of batches mirrored by this migrator, of the same topics",
+            "The same, of these topics",
             "topic",
         )
         self._topic_state = make.gauges(
@@ -92,8 +94,8 @@ class MigratorMetrics:
         for topic, each in worked.items():
             counted = self._counted.get(topic, 0)
             # A topic that is worked on anew begins at nothing.
-            self._bytes.value += each.mirrored_bytes - (counted if counted <= each.mirrored_bytes else 0)
-        self._counted = {topic: each.mirrored_bytes for topic, each in worked.items()}
+            self._bytes.value += each.read_bytes - (counted if counted <= each.read_bytes else 0)
+        self._counted = {topic: each.read_bytes for topic, each in worked.items()}
         self._show_topics(states, worked)
 
     def _show_states(self, states: Mapping[str, str], now: float) -> None:
@@ -116,5 +118,5 @@ class MigratorMetrics:
             each = worked[topic]
             self._topic_lag.labels(topic).value = each.lag.records
             self._topic_seconds.labels(topic).value = each.lag.seconds
-            self._topic_bytes.labels(topic).value = each.mirrored_bytes
+            self._topic_bytes.labels(topic).value = each.read_bytes
             self._topic_state.labels(topic, states[topic]).value = 1

@@ -109,7 +109,7 @@ class TopicMirror:
         *,
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
-        on_mirrored: Callable[[int], None] = lambda _: None,
+        on_read: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`topic_id`: that of the source's topic when it was linked. One that was made anew has another."""
         self._source = source
@@ -120,7 +120,7 @@ class TopicMirror:
         self._limits = limits
         self._topic_id = topic_id
         self._on_progress = on_progress
-        self._on_mirrored = on_mirrored  # so many bytes
+        self._on_read = on_read  # so many bytes
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
         self._hurry_until = float("-inf")
@@ -327,6 +327,7 @@ class TopicMirror:
         self._starts[partition] = piece.source_start
         progress = self.progress[partition]
         progress.heard = self._runtime.monotonic()
+        self._on_read(len(piece.batches))
         if progress.last_stable != piece.last_stable:
             progress.last_stable = piece.last_stable
             self._said(partition)
@@ -369,7 +370,6 @@ class TopicMirror:
             if isinstance(outcome, MirroredPlace):
                 self._places[partition] = outcome
                 self.progress[partition].end = outcome.end
-                self._on_mirrored(sum(map(len, gathered[partition].pieces)))
                 self._said(partition)
                 continue
             again.add(partition)

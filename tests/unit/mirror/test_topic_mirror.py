@@ -110,7 +110,7 @@ class Mirrored:
             self.world.runtime,
             limits,
             topic_id=TOPIC_ID,
-            on_mirrored=self.sizes.append,
+            on_read=self.sizes.append,
         )
 
     @asynccontextmanager
@@ -186,7 +186,7 @@ async def test_all_partitions_are_mirrored_while_the_source_grows_until_they_are
     ]
 
 
-async def test_bytes_are_counted_once_and_the_last_answer_has_a_time(mirrored: Mirrored) -> None:
+async def test_bytes_are_counted_and_the_last_answer_has_a_time(mirrored: Mirrored) -> None:
     fill(mirrored.source, 10)
     mirror = mirrored.mirror()
     async with mirrored.running(mirror):
