@@ -21,7 +21,7 @@ from tests.unit.log.mirror_harness import (
 )
 
 from dray.foreign.batches import ABORT, COMMIT, walk_batches
-from dray.log import Log, mirror_states, mirrored_pieces, mirroring
+from dray.log import Log, mirror_states, mirrored_objects, mirrored_pieces, mirroring
 from dray.log.boundary_decision import forbid_boundary
 from dray.log.foreign_attach import DAY_MS
 from dray.log.mirroring import MirroredBatches, MirroredPlace, MirroredProducer, MirrorLost, MirrorRefused
@@ -253,7 +253,7 @@ async def test_a_commit_that_comes_after_the_switch_is_refused(world: MirrorWorl
     await mirror(log, stream, source)
     source.append([b"b"], Producer(1, 0, 1))
     other = world.log()
-    late = [world.store.trap(Fate.LATE, part="/hwm") for _ in range(mirroring._TRIES)]
+    late = [world.store.trap(Fate.LATE, part="/hwm") for _ in range(mirrored_objects.TRIES)]
     with pytest.raises(LogUnavailable):
         await mirror(other, stream, source)
     assert await log.mirror.decide(stream, 1)
@@ -427,7 +427,7 @@ async def test_an_object_whose_commit_is_unclear_stays_until_that_is_clear(world
     """No reply ever came, and the last of the writes applies when the mirror has given up."""
     log, source = world.log(), written()
     stream = await world.classic(log)
-    late = [world.store.trap(Fate.LATE, part="/hwm") for _ in range(mirroring._TRIES)]
+    late = [world.store.trap(Fate.LATE, part="/hwm") for _ in range(mirrored_objects.TRIES)]
     with pytest.raises(LogUnavailable):
         await mirror(log, stream, source)
     late[-1].land()
@@ -575,7 +575,7 @@ async def test_a_snapshot_is_never_ahead_of_the_log(world: MirrorWorld) -> None:
     place = await log.mirror.place(stream)
     data, aborted = source.answer(0)
     for fate in (Fate.LOSE, Fate.LATE):
-        for _ in range(mirroring._TRIES):
+        for _ in range(mirrored_objects.TRIES):
             world.store.trap(fate, part="/hwm")
         with pytest.raises(LogUnavailable):
             await log.mirror.commit(stream, data, aborted, expected=place)
