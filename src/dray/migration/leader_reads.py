@@ -44,7 +44,7 @@ class LeaderReads:
         """Ask for what the source is known to have."""
         asked = {partition for each in self._under_way.values() for partition in each}
         free = {partition: place for partition, place in places.items() if partition not in asked}
-        ready = [partition for partition, place in free.items() if self._has_more(partition, place.offset)]
+        ready = sorted([each for each, place in free.items() if self._has_more(each, place.offset)])
         if not ready or len(self._under_way) == MOST_READS:
             return
         if not self._under_way and len(ready) > 1:

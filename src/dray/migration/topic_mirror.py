@@ -40,7 +40,7 @@ class MirrorLimits:
 
     answer_bytes: int = 8 << 20
     partition_bytes: int = 4 << 20
-    object_bytes: int = 4 << 20  # so much is committed at once, or
+    object_bytes: int = 12 << 20  # so much is committed at once, or
     commits: int = 3  # under way
     linger_seconds: float = 1.0  # what has come in so long
     small_bytes: int = 256 << 10  # after an answer of less, the next one is asked for a little later
@@ -111,7 +111,7 @@ class TopicMirror:
         self._on_progress = on_progress
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
-        self._dry: dict[int, int] = {}  # where an answer had nothing of a partition
+        self._dry: dict[int, int] = {}  # where an answer had nothing at all
         self._hurry_until = float("-inf")
         self._reading: dict[Address, dict[int, MirrorPlace]] = {}  # where each leader's next pieces begin
         self._unled = asyncio.Event()  # a partition has lost its leader
@@ -329,6 +329,8 @@ class TopicMirror:
                 self._unled.set()
             else:
                 self._stop(partition, str(answer))
+        if not size:
+            self._dry.update({partition: place.offset for partition, place in asked.items()})
         return size
 
     def _take_piece(
@@ -341,7 +343,6 @@ class TopicMirror:
             progress.last_stable = piece.last_stable
             self._said(partition)
         if not piece.batches:
-            self._dry[partition] = reading[partition].offset
             return 0
         some = gathered.setdefault(partition, _Gathered(reading[partition].offset))
         some.pieces.append(piece.batches)
