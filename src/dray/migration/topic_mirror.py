@@ -322,7 +322,7 @@ class TopicMirror:
             if reading.get(partition) != asked[partition]:
                 continue  # it was asked for before the partition was set back, or left
             if isinstance(answer, MirrorPiece):
-                size += self._take_piece(answer, gathered, reading)
+                size += self._take_piece(answer, asked[partition], gathered, reading)
                 continue
             del reading[partition]
             if isinstance(answer, RequestFailed) and answer.code in PASSING:
@@ -334,7 +334,11 @@ class TopicMirror:
         return size
 
     def _take_piece(
-        self, piece: MirrorPiece, gathered: dict[int, _Gathered], reading: dict[int, MirrorPlace]
+        self,
+        piece: MirrorPiece,
+        asked: MirrorPlace,
+        gathered: dict[int, _Gathered],
+        reading: dict[int, MirrorPlace],
     ) -> int:
         partition = piece.partition
         self._starts[partition] = piece.source_start
@@ -344,7 +348,7 @@ class TopicMirror:
             self._said(partition)
         if not piece.batches:
             return 0
-        some = gathered.setdefault(partition, _Gathered(reading[partition].offset))
+        some = gathered.setdefault(partition, _Gathered(asked.offset))
         some.pieces.append(piece.batches)
         some.aborted.update(piece.aborted)
         del reading[partition]  # to the end: a leader fills its answer in the order of the request
