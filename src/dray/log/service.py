@@ -156,7 +156,9 @@ class Log:
             expiry=self._expiry,
             foreign=foreign,
         )
-        self._committers = [
+        across = settings.carry is not None and settings.carry.across_domains
+        lanes = 1 if across else domains
+        each_committer = [
             Committer(
                 self._streams,
                 runtime,
@@ -166,8 +168,9 @@ class Log:
                 self._observer.commit_retried,
                 self._expiry,
             )
-            for _ in range(domains)
+            for _ in range(lanes)
         ]
+        self._committers = [each_committer[domain % lanes] for domain in range(domains)]
         self._pipelines = [
             DomainPipeline(
                 domain, store, objects, runtime, settings, committer, self._observer, self._settled
@@ -202,20 +205,19 @@ class Log:
             most_streams = max(1, store.limits.operations // 3 - 16)
             self._lanes = [
                 CarriedLane(
-                    domain,
                     runtime,
                     settings.carry,
-                    backlogs[domain],
+                    backlogs,
                     committer,
                     self._observer,
                     self._settled,
                     self._much_is_carried.set,
                     most_streams,
                 )
-                for domain, committer in enumerate(self._committers)
+                for committer in each_committer
             ]
-            for pipeline, lane in zip(self._pipelines, self._lanes, strict=True):
-                pipeline.carry_by(lane)
+            for domain, pipeline in enumerate(self._pipelines):
+                pipeline.carry_by(self._lanes[domain % lanes])
         self._collections = 0
         self._tasks: list[KeptTask] = []
         self._has_appended = False  # lately
@@ -407,7 +409,7 @@ class Log:
             await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
             before = self._reader.kept_bytes
             self._reader.forget_idle()
-            for committer in self._committers:
+            for committer in dict.fromkeys(self._committers):
                 committer.forget_idle()
             for lane in self._lanes:
                 lane.forget_idle()
