@@ -66,6 +66,7 @@ class CommitAttempt:
     judgement: AdmissionResult
     producers: ProducerStates
     start: int
+    following: HighWatermark  # with the entry as its head
     unsure: bool = False  # a reply was lost at this version
     tries: int = 0
 
@@ -125,6 +126,13 @@ class Committer:
     def snapshot_moved(self, stream: int) -> None:
         if (state := self._states.get(stream)) is not None:
             state.entries_since_snapshot = 0
+
+    def created(self, stream: int, version: int) -> None:
+        """This process has created the stream, and knows what a load would find: nothing. (Version 0: it does
+        not.) If another process appends first, the compare-and-set fails as with any state that is old."""
+        if version:
+            producers = ProducerStates(self._store.producer_expiry_ms)
+            self._remember(stream, StreamState(Versioned(HighWatermark(), version), producers))
 
     def forget(self, stream: int) -> None:
         state = self._states.pop(stream, None)
@@ -256,7 +264,9 @@ class Committer:
             self._answer(chunk.stream, judgement)
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
-        return CommitAttempt(chunk, state.high_watermark, entry, judgement, producers, state.start)
+        over = state.high_watermark
+        following = HighWatermark.at(entry, over.value.origin)
+        return CommitAttempt(chunk, over, entry, judgement, producers, state.start, following)
 
     @staticmethod
     def _certain(judgement: AdmissionResult) -> bool:
@@ -369,7 +379,7 @@ class Committer:
         for count, (stream, aim) in enumerate(aims.items(), 1):
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
-            puts = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry, aim.over.value.origin))
+            puts = self._store.advance(stream, aim.over, aim.following)
             if (beside := staged.beside.get(stream)) is not None:
                 puts.append(beside)
             if writes.is_full_for(stream, puts):
@@ -392,7 +402,7 @@ class Committer:
 
     def _committed(self, aim: CommitAttempt, version: int) -> None:
         stream = aim.chunk.stream
-        high_watermark = Versioned(HighWatermark.at(aim.entry, aim.over.value.origin), version)
+        high_watermark = Versioned(aim.following, version)
         since = self.entries_since_snapshot(stream) + 1
         self._remember(stream, StreamState(high_watermark, aim.producers.join(), since, aim.start))
         self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))
@@ -463,5 +473,7 @@ def _carried_by(state: StreamState) -> int:
 
 def _adjoining(references: list[BatchReference]) -> list[BatchReference]:
     """Where batches lie that are put one behind the other."""
+    if len(references) == 1:
+        return references  # it lies at the beginning already
     starts = accumulate([reference.length for reference in references], initial=0)
     return [reference._replace(position=start) for reference, start in zip(references, starts, strict=False)]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 import structlog
 
@@ -71,6 +72,7 @@ _log = structlog.get_logger(__name__)
 # Bytes that a frame may hold beside its batch and still be kept whole in the tail cache.
 _SPARE_BYTES = 4096
 _UNFOLDED_AT_ONCE = 256 << 20
+_KNOWN_FROM_CREATION = 4096  # streams of one call: a state takes memory until it is idle for a while
 # At least so long from pack to pack: one takes a dozen writes of the metadata store.
 _PACK_SECONDS = 0.5
 
@@ -252,7 +254,11 @@ class Log:
     # --- streams
 
     async def create_streams(self, count: int) -> list[int]:
-        return await self._lifecycle.create(count)
+        """Fresh streams. This broker knows the state of the first ones: it need not read it to append."""
+        versions = await self._lifecycle.create_at(count)
+        for stream, version in islice(versions.items(), _KNOWN_FROM_CREATION):
+            self._committers[stream % self._domains].created(stream, version)
+        return list(versions)
 
     async def take_stream_ids(self, count: int) -> list[int]:
         """Fresh ids, for streams that are laid down by other means (`foreign_attach.py`)."""

@@ -12,7 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from dray.metadata.contract import MetadataError, MetadataStore, Operation, Outcome
+import structlog
+
+from dray.metadata.contract import Ambiguous, MetadataError, MetadataStore, Operation, Outcome
+
+_log = structlog.get_logger(__name__)
 
 DomainWrite: TypeAlias = tuple[int, Sequence[Operation]]
 """The domain, and what is written there."""
@@ -29,8 +33,7 @@ class WritesDomains(Protocol):
 
 
 def domains_writer(store: MetadataStore) -> Callable[[Sequence[DomainWrite]], Awaitable[list[DomainOutcome]]]:
-    """What writes to several domains of a store: it gives one outcome per write, in their order. An error
-    that is none of the metadata store's is raised, once all are done."""
+    """What writes to several domains of a store: it gives one outcome per write, in their order."""
     return store.write_domains if isinstance(store, WritesDomains) else partial(_write_each, store)
 
 
@@ -41,14 +44,19 @@ async def _write_each(store: MetadataStore, writes: Sequence[DomainWrite]) -> li
             return [await store.write(domain, operations)]
         except MetadataError as error:
             return [error]
-    found: list[DomainOutcome] = []
-    failure: BaseException | None = None
     begun = [store.write(domain, operations) for domain, operations in writes]
-    for outcome in await asyncio.gather(*begun, return_exceptions=True):
-        if isinstance(outcome, BaseException) and not isinstance(outcome, MetadataError):
-            failure = failure or outcome
-        else:
-            found.append(outcome)
-    if failure is not None:
-        raise failure
-    return found
+    return [
+        as_outcome(outcome) if isinstance(outcome, BaseException) else outcome
+        for outcome in await asyncio.gather(*begun, return_exceptions=True)
+    ]
+
+
+def as_outcome(error: BaseException) -> MetadataError:
+    """How one of several writes failed. An error that was not foreseen must not take the others with it,
+    which may have applied: of its own write, it leaves open whether it happened."""
+    if isinstance(error, MetadataError):
+        return error
+    if not isinstance(error, Exception):
+        raise error
+    _log.error("a write to one of several domains failed", exc_info=error)
+    return Ambiguous(f"{type(error).__name__}: {error}")

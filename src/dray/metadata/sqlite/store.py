@@ -27,7 +27,7 @@ from dray.metadata.contract import (
     StoredValue,
     Unavailable,
 )
-from dray.metadata.domains import DomainOutcome, DomainWrite
+from dray.metadata.domains import DomainOutcome, DomainWrite, as_outcome
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
@@ -196,8 +196,10 @@ class SqliteStore:
         for job in jobs:
             try:
                 found.append(await job.future)
-            except MetadataError as error:
-                found.append(error)
+            except Exception as error:
+                if len(jobs) == 1 and not isinstance(error, MetadataError):
+                    raise
+                found.append(as_outcome(error))
         return found
 
     async def barrier(self, domain: int) -> None:
@@ -210,9 +212,10 @@ class SqliteStore:
         self._check_open()
         await self._foreign.enter()
         try:
-            async with aclosing(self._hub.watch(domain)) as changes:
-                async for change in changes:
-                    yield change
+            async with aclosing(self._hub.watch_many(domain)) as news:
+                async for changes in news:
+                    for change in changes:
+                        yield change
         finally:
             self._foreign.leave()
 
