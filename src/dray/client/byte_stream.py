@@ -32,6 +32,8 @@ class ByteStream(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._wanted: memoryview | None = None  # what is asked for, and is not there yet
         self._filled = 0
+        self.received = 0
+        """Bytes that have come so far: whether the other side still says anything."""
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []  # that wait for room
         self._is_full = False
@@ -140,6 +142,7 @@ class ByteStream(asyncio.BufferedProtocol):
         return self._unread[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.received += nbytes
         if self._wanted is not None and self._filled < len(self._wanted):
             self._filled += nbytes
             left = len(self._wanted) - self._filled

@@ -55,6 +55,7 @@ class MirrorProgress:
 
     end: int  # mirrored
     last_stable: int | None = None  # of the source, as it last said; None before its first answer
+    heard: float | None = None  # when it said so
     stopped: str | None = None  # why it does not go on
     is_ours: bool = False  # it was switched: nothing is mirrored any more
 
@@ -99,6 +100,7 @@ class TopicMirror:
         *,
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
+        on_read: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`topic_id`: that of the source's topic when it was linked. One that was made anew has another."""
         self._source = source
@@ -109,6 +111,7 @@ class TopicMirror:
         self._limits = limits
         self._topic_id = topic_id
         self._on_progress = on_progress
+        self._on_read = on_read  # so many bytes
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
         self._dry: dict[int, int] = {}  # where an answer had nothing at all
@@ -343,6 +346,8 @@ class TopicMirror:
         partition = piece.partition
         self._starts[partition] = piece.source_start
         progress = self.progress[partition]
+        progress.heard = self._runtime.monotonic()
+        self._on_read(len(piece.batches))
         if progress.last_stable != piece.last_stable:
             progress.last_stable = piece.last_stable
             self._said(partition)

@@ -100,6 +100,7 @@ class Mirrored:
     log: Log
     source: FakeSource
     streams: dict[int, int]
+    sizes: list[int] = field(default_factory=list)
 
     def mirror(self, log: Log | None = None, limits: MirrorLimits = LIMITS) -> TopicMirror:
         mirror = (log or self.log).mirror
@@ -111,6 +112,7 @@ class Mirrored:
             self.world.runtime,
             limits,
             topic_id=TOPIC_ID,
+            on_read=self.sizes.append,
         )
 
     @asynccontextmanager
@@ -184,6 +186,19 @@ async def test_all_partitions_are_mirrored_while_the_source_grows_until_they_are
     assert [progress.end for progress in mirror.progress.values()] == [
         (await mirrored.log.bounds(stream)).end for stream in mirrored.streams.values()
     ]
+
+
+async def test_bytes_are_counted_and_the_last_answer_has_a_time(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 10)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        await mirrored.until_all()
+        await mirrored.world.runtime.sleep(100)
+        now = mirrored.world.runtime.monotonic()
+        assert all(now - (each.heard or 0) < 50 for each in mirror.progress.values())
+    assert sum(mirrored.sizes) == sum(
+        len(batch) for log in mirrored.source.logs.values() for batch in log.batches
+    )
 
 
 async def test_a_partition_that_cannot_go_on_stops_no_other(mirrored: Mirrored) -> None:
