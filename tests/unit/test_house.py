@@ -192,6 +192,7 @@ STARTED: dict[str, int] = {
     "log/parquet_reader.py": 2,
     "log/patience.py": 1,  # a fetch waits for it
     "metadata/oxia/store.py": 2,
+    "migration/leader_reads.py": 1,
     "migration/live_migration.py": 2,
     "migration/topic_mirror.py": 3,
     "metadata/oxia/watch.py": 1,
