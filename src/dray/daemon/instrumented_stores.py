@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
+from dray.daemon.stores import Stores
 from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
 from dray.metadata.domains import DomainOutcome, DomainWrite, domains_writer
 from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
@@ -13,6 +15,14 @@ from dray.telemetry.instruments import Counter, Family, Histogram
 from dray.telemetry.metrics import ProcessMetrics
 
 T = TypeVar("T")
+
+
+def measured(stores: Stores, metrics: ProcessMetrics, runtime: Runtime) -> Stores:
+    return replace(
+        stores,
+        metadata=InstrumentedMetadataStore(stores.metadata, metrics, runtime),
+        objects=InstrumentedObjectStore(stores.objects, metrics, runtime),
+    )
 
 
 class _Stopwatch:
