@@ -118,7 +118,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
         (append_while_the_source_owns_the_log, 2),
         (mirror_without_producers, 72),
         (aborted_list_dropped, 7),
-        (history_not_compared, 28),
+        (history_not_compared, 40),
     )
 }
 """By name, each with the seed from which on it is looked for."""
