@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from tests.services.clients.steady import SteadyProducer
 from tests.services.dray import DrayProcess
 from tests.services.kafka import KafkaProcess
+from tests.services.kafka_tools import KafkaTools
 from tests.services.ledger import ConnectionTap, ProduceLedger
 from tests.services.live_move import WITH_ACLS, LiveMove, Migrator, MoveLedger, read_topic
 from tests.services.log_referee import EARLIEST_LOCAL, LATEST_TIERED, offset_of
@@ -73,8 +74,8 @@ class SourceKafka(KafkaProcess):
 class QuickMove(LiveMove):
     """Its commands run in this process: a fresh one takes seconds to import everything."""
 
-    def run(self, *words: str, code: int | None = 0) -> str:
-        assert code == 0
+    def run(self, *words: str, code: int | None = 0, step: str | None = None) -> str:
+        assert (code, step) == (0, None)
         places = ("--config", str(self.config), "--data-dir", str(self.dray.data_directory))
         done = CliRunner().invoke(app, ["migrate", *words, *places], env=dict(self.dray.environment()))
         assert done.exception is None, (words, done.output, done.exception)
@@ -245,6 +246,48 @@ def test_clients_go_from_kafka_to_dray_and_through_the_switch(clusters: Clusters
         assert offset_of(clusters.kafka.bootstrap, topic, partition, -1) == boundary
         assert offset_of(clusters.dray.bootstrap, topic, partition, EARLIEST_LOCAL) == 0
         assert offset_of(clusters.dray.bootstrap, topic, partition, LATEST_TIERED) == -1
+
+
+def test_kafkas_own_command_switches_a_linked_topic(clusters: Clusters) -> None:
+    """`kafka-configs` as an operator types it, in each state of the migration."""
+    topic, other = "by-command", "born-here"
+    clusters.lead_to_dray()
+    clusters.link(topic)
+    admin = AdminClient({"bootstrap.servers": clusters.dray.bootstrap})
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(SECONDS)
+    with KafkaTools(clusters.dray.bootstrap) as tools:
+
+        def alter(config: str, of: str = topic, act: str = "--add-config") -> tuple[int, str]:
+            entity = ("--entity-type", "topics", "--entity-name", of)
+            said = tools.run("kafka-configs", "--alter", *entity, act, config)
+            return said.code, said.text
+
+        def shown() -> str:
+            entity = ("--entity-type", "topics", "--entity-name", topic)
+            lines = tools.run("kafka-configs", "--describe", "--all", *entity).lines
+            [line] = [each.strip() for each in lines if each.strip().startswith("diskless.enable=")]
+            return line.split(" ")[0]
+
+        def is_refused(answer: tuple[int, str], *words: str) -> bool:
+            return answer[0] == 1 and all(
+                word in answer[1] for word in ("InvalidConfigurationException", *words)
+            )
+
+        done = 0, f"Completed updating config for topic {topic}."
+        for value in ("true", "false"):
+            assert is_refused(
+                alter(f"diskless.enable={value}", other), "is for topics that are linked to another cluster"
+            )
+        assert shown() == "diskless.enable=false"
+        assert is_refused(alter("diskless.enable=soon"))
+        assert alter("diskless.enable=false") == done
+        assert clusters.move.status(topic)["state"] == "mirroring", "nothing of that has switched it"
+        assert alter("diskless.enable=true") == done
+        clusters.boundaries(topic)
+        assert shown() == "diskless.enable=true"
+        assert alter("diskless.enable=true") == done
+        assert is_refused(alter("diskless.enable=false"), "its migration goes forward only")
+        assert is_refused(alter("diskless.enable", act="--delete-config"), "its migration goes forward only")
 
 
 def plain(batches: Sequence[Any]) -> list[Any]:

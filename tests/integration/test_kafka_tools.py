@@ -204,6 +204,10 @@ SENSIBLE: dict[str, tuple[int, str]] = {
         0,
         f"Completed updating config for topic {TOPIC}.",
     ),
+    f"kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config diskless.enable=true": (
+        1,
+        "InvalidConfigurationException",
+    ),
     f"kafka-configs --describe --entity-type topics --entity-name {TOPIC}": (
         0,
         f"Dynamic configs for topic {TOPIC} are:",

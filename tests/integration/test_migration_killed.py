@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from tests.services.attached_broker import STORE, AttachedBroker, attached_broker
+from tests.services.dying_migration import dying, environment
 from tests.services.log_referee import SeenBatch, batches_of, read_batches
 from tests.services.marks import longer
 from tests.services.target import ON_CLUSTER, ON_KAFKA
@@ -71,8 +72,8 @@ class Place:
 
     def dies(self, step: str, word: str, topic: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.services.dying_migration", step, *self.order(word, topic)],
-            env=dict(self.attached.broker.environment()) | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            [*dying(step), *self.order(word, topic)],
+            env=dict(self.attached.broker.environment()) | environment(),
             capture_output=True,
             text=True,
             timeout=SECONDS,

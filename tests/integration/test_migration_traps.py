@@ -7,25 +7,36 @@ the leader epoch aside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from tests.services.clients.steady import STEADY, SteadyProducer
-from tests.services.live_move import (
-    WITH_ACLS,
-    LiveMove,
-    MoveLedger,
-    below,
-    read_topic,
-    records_of,
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
 )
+from tests.services.clients.steady import STEADY
+from tests.services.live_move import WITH_ACLS, LiveMove, read_topic, records_of
 from tests.services.log_referee import EARLIEST, LATEST, LATEST_TIERED, fetch_error, offset_of
+from tests.services.move_trials import (
+    ASSIGNED,
+    PARTITIONS,
+    SECONDS,
+    begun,
+    boundaries,
+    check_moved,
+    go_on,
+    leader,
+    new_topic,
+    producing,
+    write,
+)
 from tests.services.target import ON_CLUSTER, ON_KAFKA
-from tests.services.tiered_cluster import START_SECONDS, TieredCluster
+from tests.services.tiered_cluster import START_SECONDS, VERSIONS, TieredCluster
 from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import require_tiering
 
@@ -36,10 +47,6 @@ pytestmark = [
     pytest.mark.soak,  # three Kafkas
 ]
 
-PARTITIONS = 2
-SECONDS = 180.0
-SOME = 100
-"""Records that each producer gets through between two events."""
 TIERED = {
     "remote_storage_enable": "true",
     "segment_bytes": str(1 << 20),
@@ -49,10 +56,13 @@ TIERED = {
 SETTINGS = {"give_up_time": "20s", "straggler_watch": "1s", "group_interval": "1s"}
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
-    require_tiering()
-    with TieredCluster(tmp_path_factory.mktemp("source"), settings=WITH_ACLS) as started:
+@pytest.fixture(scope="module", params=VERSIONS)
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TieredCluster]:
+    version: str = request.param
+    require_tiering(version)
+    with TieredCluster(tmp_path_factory.mktemp("source"), version, WITH_ACLS) as started:
         yield started
 
 
@@ -74,54 +84,10 @@ def make_topic(
 ) -> Callable[..., str]:
     """A topic at the source, with a leader for each partition."""
 
-    def make(assigned: Sequence[Sequence[int]] = ((2, 3, 1), (3, 1, 2)), **configs: str) -> str:
-        letters = "".join(each if each.isalnum() else "-" for each in request.node.name)
-        name = letters.removeprefix("test-").strip("-")[:60]
-        kafka.until_complete(admin)
-        asked = NewTopic(
-            name,
-            len(assigned),
-            replica_assignment=[list(each) for each in assigned],
-            config={key.replace("_", "."): value for key, value in configs.items()},
-        )
-        admin.create_topics([asked])[name].result(SECONDS)
-        for partition in range(len(assigned)):
-            wait_for(f"{name}-{partition} is led", lambda p=partition: leader(admin, name, p) > 0, SECONDS)  # type: ignore[misc]
-        return name
+    def make(assigned: Sequence[Sequence[int]] = ASSIGNED, **configs: str) -> str:
+        return new_topic(kafka, admin, request.node.name, assigned, **configs)
 
     return make
-
-
-def leader(admin: AdminClient, topic: str, partition: int = 0) -> int:
-    try:
-        found = admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
-    except KafkaException:
-        return -1  # the broker that was asked went away
-    return -1 if found is None else found.leader
-
-
-@contextmanager
-def producing(bootstrap: str, topic: str, clients: Sequence[str] = ("librdkafka",)) -> Iterator[MoveLedger]:
-    """Producers at work until the end of the block, which waits for all that they sent."""
-    with ExitStack() as stack:
-        made = []
-        for client in clients:
-            made.append(SteadyProducer(client, bootstrap, topic, PARTITIONS))
-            stack.callback(made[-1].stop)
-        yield MoveLedger(made)
-
-
-def go_on(ledger: MoveLedger, more: int = SOME) -> None:
-    for producer in ledger.producers:
-        producer.until_acknowledged(more)
-
-
-def write(bootstrap: str, topic: str, word: str, count: int, partition: int | None = None) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(count):
-        place = number % PARTITIONS if partition is None else partition
-        producer.produce(topic, f"{word} {number}", partition=place)
-    assert producer.flush(SECONDS) == 0
 
 
 def write_tiered(move: LiveMove, topic: str) -> None:
@@ -133,34 +99,6 @@ def write_tiered(move: LiveMove, topic: str) -> None:
         lambda: all(offset_of(source, topic, each, LATEST_TIERED) > 1_500 for each in range(PARTITIONS)),
         SECONDS,
     )
-
-
-def begun(bootstrap: str, topic: str) -> Producer:
-    """With an open transaction."""
-    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "transaction.timeout.ms": 600_000}
-    producer = Producer(settings)
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    return producer
-
-
-def boundaries(status: Mapping[str, Any]) -> dict[int, int]:
-    return {number: row["boundary"] for number, row in enumerate(status["partitions"])}
-
-
-def check_moved(
-    move: LiveMove, topic: str, ledger: MoveLedger | None = None, *, failures: bool = False
-) -> dict[int, int]:
-    """The boundaries of a topic that has moved."""
-    found = boundaries(move.until(topic, "switched", "moved"))
-    at_dray = read_topic(move.dray.bootstrap, topic, PARTITIONS)
-    at_source = read_topic(move.kafka.bootstrap, topic, PARTITIONS)
-    for partition, boundary in found.items():
-        assert below(at_dray[partition], boundary) == below(at_source[partition], boundary)
-        assert offset_of(move.kafka.bootstrap, topic, partition, LATEST) == boundary, "nothing is beyond it"
-    if ledger is not None:
-        ledger.check(at_dray, failures=failures)
-    return found
 
 
 # --- the move
@@ -243,6 +181,46 @@ def test_a_source_topic_that_is_deleted_takes_what_was_borrowed(
         assert fetch_error(move.dray.bootstrap, topic, 0, found[0] - 1) == ErrorCode.NONE
         write(move.dray.bootstrap, topic, "after", 10, partition=0)
         assert offset_of(move.dray.bootstrap, topic, 0, LATEST) == found[0] + 10
+
+
+@pytest.mark.parametrize("moment", ["streams taken", "laid down", "mirroring"])
+def test_segments_that_the_source_deletes_while_it_is_linked_are_no_hole(
+    move: LiveMove, make_topic: Callable[..., str], admin: AdminClient, moment: str
+) -> None:
+    """Its retention goes on. The log begins later then, here and there."""
+    topic = make_topic(**TIERED)
+    write_tiered(move, topic)
+    with move.migrator():
+        if moment == "mirroring":
+            move.link(topic, tiered=True)
+        else:
+            move.link(topic, tiered=True, dies=moment)
+        entry = ConfigEntry("retention.bytes", str(1 << 20), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+        wait_for(
+            "the source has deleted segments",
+            lambda: (
+                all(offset_of(move.kafka.bootstrap, topic, each, EARLIEST) > 0 for each in range(PARTITIONS))
+                and not list(move.kafka.tier.rglob(f"{topic}-*/{0:020}-*.log"))
+            ),
+            SECONDS,
+        )
+        if moment != "mirroring":
+            move.link(topic, tiered=True)
+        move.until(topic, "mirroring")
+        for partition in range(PARTITIONS):
+            wait_for(
+                "the log begins where the source's does",
+                lambda p=partition: (  # type: ignore[misc]
+                    offset_of(move.dray.bootstrap, topic, p, EARLIEST)
+                    == offset_of(move.kafka.bootstrap, topic, p, EARLIEST)
+                ),
+                SECONDS,
+            )
+        write(move.kafka.bootstrap, topic, "meanwhile", 20)
+        move.switch(topic)
+        check_moved(move, topic)
 
 
 # --- transactions

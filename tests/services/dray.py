@@ -135,19 +135,23 @@ class DrayProcess(ServerProcess):
             return text
 
     def freeze(self) -> None:
-        """SIGSTOP, while the metadata file is not written to. A process that is stopped in the middle of a
-        write keeps the embedded store's one lock, and then no other process can write: a limit of that
-        store, and no test of the brokers."""
-        with ExitStack() as stack:
-            embedded = self.data_directory / "metadata.sqlite.lock"
-            if embedded.exists():
-                fcntl.flock(stack.enter_context(embedded.open("rb+")), fcntl.LOCK_EX)
-            os.kill(self.pid, signal.SIGSTOP)
-            while not all(_is_stopped(task) for task in Path(f"/proc/{self.pid}/task").iterdir()):
-                time.sleep(0.001)
+        freeze_process(self.pid, self.data_directory)
 
     def wake(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+
+def freeze_process(pid: int, data_directory: Path | None = None) -> None:
+    """SIGSTOP, while the metadata file is not written to; it stands still when this returns. One that is
+    stopped in the middle of a write keeps the embedded store's one lock, and then no other process can write:
+    a limit of that store, and no test of the brokers."""
+    with ExitStack() as stack:
+        embedded = None if data_directory is None else data_directory / "metadata.sqlite.lock"
+        if embedded is not None and embedded.exists():
+            fcntl.flock(stack.enter_context(embedded.open("rb+")), fcntl.LOCK_EX)
+        os.kill(pid, signal.SIGSTOP)
+        while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
+            time.sleep(0.001)
 
 
 def _is_stopped(task: Path) -> bool:

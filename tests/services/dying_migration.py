@@ -1,31 +1,67 @@
-"""`drayd` with a death: SIGKILL, by itself, right after one step of an attach or an abort. `python -m` this
-file with the step and then the arguments of `drayd`."""
+"""`drayd` with a death: SIGKILL, by itself, right after one step of a migration. `python -m` this file with
+the step and then the arguments of `drayd`. `STEP=SIGNAL:PID` gives that signal to another process instead,
+once, and goes on."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from dray.cli.main import main
-from dray.migration.attach import FAILPOINTS, Attacher
+from dray.migration import attach, live_migration
+from dray.migration.attach import Attacher
+from dray.migration.live_migration import LiveMigration
+from tests.services.dray import freeze_process
+
+STEPS = frozenset(attach.FAILPOINTS) | frozenset(live_migration.FAILPOINTS)
 
 
-def run(step: str, arguments: list[str]) -> None:
-    assert step in FAILPOINTS, step
-    make = Attacher.__init__
+def dying(step: str) -> list[str]:
+    """What comes before the arguments of `drayd`."""
+    return [sys.executable, "-m", "tests.services.dying_migration", step]
+
+
+def environment() -> dict[str, str]:
+    """So that it is found."""
+    return {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def run(asked: str, arguments: list[str]) -> None:
+    step, _, other = asked.partition("=")
+    assert step in STEPS, step
+    name, _, pid = other.partition(":")
+    number = signal.SIGKILL if not other else signal.Signals[f"SIG{name}"]
+    data_directory = Path(arguments[arguments.index("--data-dir") + 1])
+    acts = [lambda: _give(number, int(pid or os.getpid()), data_directory)]
 
     def reached(seen: str) -> None:
-        if seen == step:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if seen == step and acts:
+            acts.pop()()
 
-    def dying(self: Attacher, **given: Any) -> None:
-        make(self, **given, reached=reached)
-
-    with mock.patch.object(Attacher, "__init__", dying):
+    with (
+        mock.patch.object(Attacher, "__init__", _reaching(Attacher.__init__, reached)),
+        mock.patch.object(LiveMigration, "__init__", _reaching(LiveMigration.__init__, reached)),
+    ):
         main(arguments)
+
+
+def _give(number: signal.Signals, pid: int, data_directory: Path) -> None:
+    if number is signal.SIGSTOP:
+        freeze_process(pid, data_directory)
+    else:
+        os.kill(pid, number)
+
+
+def _reaching(make: Callable[..., None], reached: Callable[[str], None]) -> Callable[..., None]:
+    def made(self: object, *given: Any, **named: Any) -> None:
+        make(self, *given, **named, reached=reached)
+
+    return made
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ work. What producers were told is the ledger, outside of both."""
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from dray.log.foreign_pieces import as_data
 from dray.records import decode
 from tests.services.clients.steady import SteadyProducer
 from tests.services.dray import DrayProcess, drayd_path
+from tests.services.dying_migration import dying, environment
 from tests.services.log_referee import SeenBatch, read_batches
 from tests.services.tiered_cluster import TieredCluster
 from tests.services.tiered_history import wait_for
@@ -34,19 +36,25 @@ WITH_ACLS = {
 class Migrator(DrayProcess):
     """`drayd migrator`, on the stores of a broker."""
 
-    def __init__(self, name: str, broker: DrayProcess, config: Path) -> None:
+    def __init__(self, name: str, broker: DrayProcess, config: Path, step: str | None = None) -> None:
+        """`step`: where it dies (`tests/services/dying_migration.py`)."""
         super().__init__(
             broker.directory,
             name=name,
             data_directory=broker.data_directory,
             subcommand="migrator",
-            settings=broker.settings,
+            settings=dict(broker.settings) | environment(),
         )
         self._config = config
+        self._step = step
 
     def command(self) -> Sequence[str]:
+        drayd = [str(drayd_path())] if self._step is None else dying(self._step)
         places = ["--data-dir", str(self.data_directory), "--config", str(self._config)]
-        return [str(drayd_path()), "migrator", *places, "--http", f"127.0.0.1:{self.http_port}"]
+        return [*drayd, "migrator", *places, "--http", f"127.0.0.1:{self.http_port}"]
+
+    def until_killed(self, seconds: float) -> None:
+        assert self.wait(seconds) == -signal.SIGKILL, self.log_tail()
 
 
 class LiveMove:
@@ -61,16 +69,27 @@ class LiveMove:
         self.config.write_text(json.dumps({"foreign": foreign, "upstream": upstream}))
         self.dray = DrayProcess(directory, arguments=["--config", str(self.config)])
 
-    def migrator(self, number: int = 1) -> Migrator:
-        return Migrator(f"migrator-{number}", self.dray, self.config)
+    def migrator(self, number: int = 1, step: str | None = None) -> Migrator:
+        return Migrator(f"migrator-{number}", self.dray, self.config, step)
+
+    def broker(self, number: int) -> DrayProcess:
+        """One more."""
+        return DrayProcess(
+            self.dray.directory,
+            name=f"broker-{number}",
+            data_directory=self.dray.data_directory,
+            arguments=["--config", str(self.config), "--broker-id", str(number)],
+        )
 
     # --- commands
 
-    def run(self, *words: str, code: int | None = 0) -> str:
+    def run(self, *words: str, code: int | None = 0, step: str | None = None) -> str:
+        """`step`: where it dies."""
+        drayd = [str(drayd_path())] if step is None else dying(step)
         places = ("--config", str(self.config), "--data-dir", str(self.dray.data_directory))
         done = subprocess.run(
-            [str(drayd_path()), "migrate", *words, *places],
-            env=dict(self.dray.environment()),
+            [*drayd, "migrate", *words, *places],
+            env=dict(self.dray.environment()) | environment(),
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -79,9 +98,10 @@ class LiveMove:
         assert code is None or done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
         return done.stdout + done.stderr
 
-    def link(self, topic: str, *more: str, tiered: bool = False) -> None:
+    def link(self, topic: str, *more: str, tiered: bool = False, dies: str | None = None) -> None:
         store = ("--from", STORE, "--layout", "kafka-tiered") if tiered else ()
-        self.run("link", topic, "--from-cluster", SOURCE, *store, *more, "--yes")
+        code = 0 if dies is None else -signal.SIGKILL
+        self.run("link", topic, "--from-cluster", SOURCE, *store, *more, "--yes", code=code, step=dies)
 
     def switch(self, topic: str, fence: str = "acl", *more: str, code: int | None = 0) -> str:
         return self.run("switch", topic, "--fence", fence, "--yes", *more, code=code)

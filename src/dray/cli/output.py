@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,3 +29,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
     if not console.is_terminal:
         console = Console(width=100_000, no_color=True)
     console.print(table, highlight=False, markup=False)
+
+
+def say(line: str) -> None:
+    """Progress, on standard error: it is seen while it happens, and is no part of what a program reads."""
+    print(line, file=sys.stderr, flush=True)

@@ -30,6 +30,7 @@ PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # of a leader that is new, until its replicas have followed it
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -98,6 +99,7 @@ class Cluster:
         self._dial = dial
         self._runtime = runtime
         self._connections: dict[Address, BrokerConnection] = {}
+        self._failed: set[Address] = set()  # when they were last asked
 
     async def __aenter__(self) -> Self:
         await self._any_address()
@@ -134,16 +136,22 @@ class Cluster:
         try:
             yield connection
         except ClientError:
+            self._failed.add(address)
             if self._connections.get(address) is connection:
                 del self._connections[address]
             await connection.close()
             raise
 
     async def patiently(
-        self, attempt: Callable[[], Awaitable[T]], seconds: float, passing: Collection[int] = PASSING
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        seconds: float,
+        passing: Collection[int] = PASSING,
+        waits: Callable[[ClientError | RequestFailed], None] | None = None,
     ) -> T:
         """Tries again while brokers are out of reach or answer with a passing error: one that died has
-        successors, and fresh metadata names them. After so many seconds the last failure is raised."""
+        successors, and fresh metadata names them. After so many seconds the last failure is raised. `waits`
+        gets each failure before that."""
         deadline = self._runtime.monotonic() + seconds
         while True:
             try:
@@ -156,12 +164,16 @@ class Cluster:
                     raise  # a password does not become right by being sent again
                 if self._runtime.monotonic() >= deadline:
                     raise
+                if waits is not None:
+                    waits(error)
             await self._runtime.sleep(RETRY_SECONDS)
 
     async def _any_address(self) -> Address:
-        """The first that answers: of the brokers that are connected, then of those that were named."""
+        """The first that answers: of the brokers that are connected, then of those that were named, then of
+        those that they told of. What failed last comes last: to find out again may take long."""
         failure: ClientError | None = None
-        for address in (*self._connections, *self._bootstrap):
+        known = dict.fromkeys((*self._connections, *self._bootstrap, *self.view.brokers.values()))
+        for address in sorted(known, key=self._failed.__contains__):
             try:
                 await self._connection(address)
             except ClientError as error:
@@ -172,7 +184,12 @@ class Cluster:
 
     async def _connection(self, address: Address) -> BrokerConnection:
         if address not in self._connections:
-            dialled = await self._dial(*address)
+            try:
+                dialled = await self._dial(*address)
+            except ClientError:
+                self._failed.add(address)
+                raise
+            self._failed.discard(address)
             if self._connections.setdefault(address, dialled) is not dialled:
                 await dialled.close()  # another request was quicker
         return self._connections[address]

@@ -69,10 +69,16 @@ class Dialer:
     tls: tls.SSLContext | None = None
     login: Login | None = None
     largest_frame: int = DEFAULT_LARGEST_FRAME
+    silence_seconds: float | None = None
 
     async def __call__(self, host: str, port: int, /) -> KafkaConnection:
         connection = await KafkaConnection.connect(
-            host, port, client_id=self.client_id, largest_frame=self.largest_frame, ssl=self.tls
+            host,
+            port,
+            client_id=self.client_id,
+            largest_frame=self.largest_frame,
+            ssl=self.tls,
+            silence_seconds=self.silence_seconds,
         )
         try:
             await connection.negotiate()
@@ -96,7 +102,11 @@ class _Waiting:
 
 
 class KafkaConnection:
-    """Use `connect`. Requests may be sent without waiting for earlier ones to be answered."""
+    """Use `connect`. Requests may be sent without waiting for earlier ones to be answered.
+
+    A broker that stands still keeps its connections: its kernel answers for it. So with `silence_seconds` a
+    connection is ended on which an answer is due and no byte has come for so long. Not a bound of the whole
+    answer, which may be large and its way slow."""
 
     def __init__(
         self,
@@ -106,6 +116,7 @@ class KafkaConnection:
         largest_frame: int,
         *,
         encrypted: bool = False,
+        silence_seconds: float | None = None,
     ) -> None:
         self._stream = stream
         self._name = name
@@ -116,6 +127,7 @@ class KafkaConnection:
         self._versions: dict[int, int] | None = None
         self._failure: ClientError | None = None
         self._encrypted = encrypted
+        self._silence_seconds = silence_seconds
         self._login: Login | None = None
         self._renew_at: float | None = None
         self._authenticating = asyncio.Lock()
@@ -131,9 +143,13 @@ class KafkaConnection:
         client_id: str | None = "dray",
         largest_frame: int = DEFAULT_LARGEST_FRAME,
         ssl: tls.SSLContext | None = None,
+        silence_seconds: float | None = None,
     ) -> Self:
         try:
-            stream = await ByteStream.open(host, port, ssl)
+            async with asyncio.timeout(silence_seconds):
+                stream = await ByteStream.open(host, port, ssl)
+        except TimeoutError as error:
+            raise ClientError(f"cannot reach {host}:{port}: {error or 'no answer in time'}") from error
         except tls.SSLCertVerificationError as error:
             hint = "connect to a name that the certificate has"
             if error.verify_code not in _OTHER_NAME:
@@ -150,7 +166,14 @@ class KafkaConnection:
             ) from error
         except OSError as error:
             raise ClientError(f"cannot reach {host}:{port}: {error}") from error
-        return cls(stream, f"{host}:{port}", client_id, largest_frame, encrypted=ssl is not None)
+        return cls(
+            stream,
+            f"{host}:{port}",
+            client_id,
+            largest_frame,
+            encrypted=ssl is not None,
+            silence_seconds=silence_seconds,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,9 +191,20 @@ class KafkaConnection:
         waiting = _Waiting(message.API_KEY, self._version(message, version))
         try:
             await self._send(message, waiting.version, waiting)
+            if self._silence_seconds is not None:
+                await self._until_answered(waiting, self._silence_seconds)
             return cast(ResponseType, await waiting.future)
         finally:
             waiting.future.cancel()  # no effect on one that is done
+
+    async def _until_answered(self, waiting: _Waiting, silence_seconds: float) -> None:
+        """Or until the broker has been silent for too long, which fails everything that waits for it."""
+        while not waiting.future.done():
+            received = self._stream.received
+            await asyncio.wait([waiting.future], timeout=silence_seconds)
+            if self._stream.received == received and not waiting.future.done():
+                self._fail(ClientError(f"{self._name} has been silent for {silence_seconds:g} s"))
+                self._stream.abort()
 
     async def send(self, message: Request[Any], version: int | None = None) -> None:
         """Send a request that is never answered, such as Produce with acks=0."""

@@ -14,6 +14,7 @@ from dray.daemon import migration
 from dray.daemon.followed_configs import compare_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
+from dray.daemon.source_looks import SourcePatience, known_ends
 from dray.daemon.upstream_clusters import CLIENT_ID, UnknownUpstream, UpstreamClusters
 from dray.groups.coordinator.copies import GroupCopies
 from dray.groups.followed import CopyState
@@ -40,6 +41,10 @@ LOOK_SECONDS: Final = 0.5
 WATCH_SECONDS: Final = 1.0
 
 
+def _unsaid(_: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class LinkRequest:
     topic: str
@@ -56,12 +61,18 @@ class LinkPreview:
     """Those of the source's that Dray knows."""
 
 
-def preview(settings: Settings, request: LinkRequest, progress: Progress | None = None) -> LinkPreview:
-    """Only looks."""
+def preview(
+    settings: Settings,
+    request: LinkRequest,
+    progress: Progress | None = None,
+    said: Callable[[str], None] = _unsaid,
+) -> LinkPreview:
+    """Only looks. `said` gets a line when the source makes us wait."""
 
     async def work(runtime: Runtime) -> LinkPreview:
+        patience = SourcePatience(request.topic, runtime, said)
         async with _upstream(settings, runtime, request.upstream) as cluster:
-            return await _look(settings, request, cluster, runtime, progress)
+            return await patience.ask(cluster, lambda: _look(settings, request, cluster, runtime, progress))
 
     return migration.run(work)
 
@@ -71,6 +82,7 @@ def link(
     request: LinkRequest,
     approve: Callable[[LinkPreview], bool],
     progress: Progress | None = None,
+    said: Callable[[str], None] = _unsaid,
 ) -> MigrationRecord | None:
     """None where it was not approved."""
 
@@ -97,7 +109,9 @@ def link(
                     f"topic {topic} exists here already, and is no link: delete it first (drayd admin topics "
                     f"delete {topic}), or leave it"
                 )
-            found = await _look(settings, request, cluster, runtime, progress)
+            found = await SourcePatience(topic, runtime, said).ask(
+                cluster, lambda: _look(settings, request, cluster, runtime, progress)
+            )
             if not approve(found):
                 return None
             origin = LiveOrigin(request.upstream, found.plan.topic_id, found.plan.epoch)
@@ -195,7 +209,11 @@ class SwitchPreview:
 
 
 def switch(
-    settings: Settings, topic: str, fence: str, approve: Callable[[SwitchPreview], bool]
+    settings: Settings,
+    topic: str,
+    fence: str,
+    approve: Callable[[SwitchPreview], bool],
+    said: Callable[[str], None] = _unsaid,
 ) -> MigrationRecord | None:
     """Ask for it: a migrator does it. None where it was not approved."""
 
@@ -207,16 +225,29 @@ def switch(
                 raise MigrationRefused(f"topic {topic} is not linked: drayd migrate link {topic}")
             if record.state is MigrationState.MIRRORING:
                 async with _live_topic(settings, rooms, topic, record, runtime) as live:
-                    await live.source.learn()
-                    undo = await live.before_fence(fence)
-                    await live.fence(fence, undo).check(live.source)
-                    lags = await live.lags()
-                    found = SwitchPreview(record, lags, await live.source.open_transactions())
+                    found = await preview_switch(live, record, fence, SourcePatience(topic, runtime, said))
                 if not approve(found):
                     return None
             return await request_switch(migrations, topic, fence)
 
     return migration.run(work)
+
+
+async def preview_switch(
+    live: KafkaTopic, record: MigrationRecord, fence: str, patience: SourcePatience
+) -> SwitchPreview:
+    """What only looks comes first: it is asked again while a leader is missing, and the check of a fence
+    writes to the source."""
+
+    async def look() -> SwitchPreview:
+        await live.source.learn()
+        lags = await live.lags()
+        transactions = await live.source.open_transactions()
+        undo = await live.before_fence(fence)
+        await live.fence(fence, undo).check(live.source)
+        return SwitchPreview(record, lags, transactions)
+
+    return await patience.ask(live.control, look)
 
 
 def wait_switched(
@@ -309,10 +340,7 @@ async def _status(
     if record.is_classic:
         try:
             async with _upstream(settings, runtime, record.upstream or "") as cluster:
-                source = SourceTopic(cluster, topic)
-                await source.learn()
-                for partition in source.leaderships:
-                    ends[partition] = (await source.measure(partition)).last_stable
+                ends, trouble = await known_ends(SourceTopic(cluster, topic))
         except MigrationRefused as error:
             trouble = str(error)
     partitions = []
@@ -330,7 +358,13 @@ async def _status(
 # --- abort
 
 
-def abort(settings: Settings, topic: str, *, without_source: bool = False) -> MigrationRecord | None:
+def abort(
+    settings: Settings,
+    topic: str,
+    *,
+    without_source: bool = False,
+    said: Callable[[str], None] = _unsaid,
+) -> MigrationRecord | None:
     """Of a live topic: a switch that is under way is taken back, its fence lifted, and then the topic goes.
     `without_source`: the source is gone for good, so that there is nothing to lift."""
 
@@ -344,7 +378,8 @@ def abort(settings: Settings, topic: str, *, without_source: bool = False) -> Mi
                 async with _live_topic(
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:
-                    await LiveMigration(topic, migrations, live, runtime, live_settings(settings)).withdraw()
+                    made = LiveMigration(topic, migrations, live, runtime, live_settings(settings))
+                    await SourcePatience(topic, runtime, said).ask(live.control, made.withdraw)
             if record.upstream is None:
                 return await rooms.attacher.abort(topic)
             copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)

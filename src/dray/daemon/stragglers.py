@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from dray.client.cluster import Address, Cluster
 from dray.client.errors import ClientError, RequestFailed, check
 from dray.client.properties import ClientSecurity
 from dray.client.records import produce as produce_to
 from dray.config import Settings
-from dray.daemon.failures import Failure
+from dray.daemon import migration
 from dray.daemon.settings import log_settings
+from dray.daemon.source_looks import SourcePatience
 from dray.daemon.stores import open_stores, read_cluster
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
 from dray.log.stream_store import StreamStore
-from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.found import MigrationRefused
 from dray.migration.record import MigrationRecord, Migrations
@@ -26,14 +25,12 @@ from dray.migration.straggler_reader import StragglerReader
 from dray.migration.stragglers import ProducedStragglers, produce_again
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
-from dray.runtime import Runtime, SystemRuntime
-from dray.telemetry import quiet_logs
+from dray.runtime import Runtime
 from dray.upstream.mirror import MirrorStopped
 from dray.upstream.source import SourceTopic
 from dray.upstream.stragglers import find_stragglers
 
-T = TypeVar("T")
-
+REFUSALS: Final = (UnknownUpstream, RequestFailed, ClientError, MirrorStopped)
 MOST_SHOWN: Final = 100
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -60,31 +57,43 @@ class StragglersLeft:
     """Whether no record is left but those that are shown."""
 
 
-def look(settings: Settings, topic: str, most: int = MOST_SHOWN) -> StragglersLeft:
-    """Nothing is changed anywhere."""
+def look(
+    settings: Settings, topic: str, said: Callable[[str], None], most: int = MOST_SHOWN
+) -> StragglersLeft:
+    """Nothing is changed anywhere. `said` gets a line when the source makes us wait."""
 
     async def work(runtime: Runtime) -> StragglersLeft:
         async with _opened(settings, runtime, topic) as found:
-            shown: list[Straggler] = []
-            ranges = await found.left()
-            for partition, (start, end) in ranges.items():
-                async with aclosing(found.reader.read(partition, start, end)) as records:
-                    async for record in records:
-                        if len(shown) == most:
-                            return StragglersLeft(ranges, shown, are_all=False)
-                        size = len(record.key or b"") + len(record.value or b"")
-                        shown.append(Straggler(partition, record.offset, record.timestamp, record.key, size))
-            return StragglersLeft(ranges, shown, are_all=True)
+            return await SourcePatience(topic, runtime, said).ask(found.cluster, lambda: _look(found, most))
 
-    return _run(work)
+    return migration.run(work, REFUSALS)
 
 
-def produce(settings: Settings, topic: str, bootstrap: Sequence[Address], security: ClientSecurity) -> int:
+async def _look(found: _Opened, most: int) -> StragglersLeft:
+    shown: list[Straggler] = []
+    ranges = await found.left()
+    for partition, (start, end) in ranges.items():
+        async with aclosing(found.reader.read(partition, start, end)) as records:
+            async for record in records:
+                if len(shown) == most:
+                    return StragglersLeft(ranges, shown, are_all=False)
+                size = len(record.key or b"") + len(record.value or b"")
+                shown.append(Straggler(partition, record.offset, record.timestamp, record.key, size))
+    return StragglersLeft(ranges, shown, are_all=True)
+
+
+def produce(
+    settings: Settings,
+    topic: str,
+    bootstrap: Sequence[Address],
+    security: ClientSecurity,
+    said: Callable[[str], None],
+) -> int:
     """All that are left are produced to the topic at Dray, once. How many this call has sent."""
 
     async def work(runtime: Runtime) -> int:
         async with _opened(settings, runtime, topic) as found:
-            ranges = await found.left()
+            ranges = await SourcePatience(topic, runtime, said).ask(found.cluster, found.left)
             if not ranges:
                 return 0
             dial = security.dialer("drayd-migrate", runtime)
@@ -97,7 +106,7 @@ def produce(settings: Settings, topic: str, bootstrap: Sequence[Address], securi
                     lambda partition, batch: _send(cluster, topic, partition, batch),
                 )
 
-    return _run(work)
+    return migration.run(work, REFUSALS)
 
 
 async def _producer(cluster: Cluster) -> tuple[int, int]:
@@ -178,20 +187,3 @@ async def _boundaries(streams: StreamStore, topic: str, record: MigrationRecord)
             f"topic {topic} is {record.state}: the source owns it, and none of its records is late"
         )
     return found
-
-
-def _run(work: Callable[[Runtime], Awaitable[T]]) -> T:
-    async def run() -> T:
-        runtime = SystemRuntime()
-        try:
-            return await work(runtime)
-        finally:
-            runtime.close()
-
-    try:
-        with quiet_logs():
-            return asyncio.run(run())
-    except (MigrationRefused, UnknownUpstream, RequestFailed, ClientError, MirrorStopped) as error:
-        raise Failure(str(error)) from error
-    except MetadataError as error:
-        raise Failure(f"the metadata store: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,9 @@ from dray.daemon.failures import USAGE, Failure
 from dray.runtime import Runtime
 
 CLIENT_ID: Final = "drayd-migrator"
+SILENCE_SECONDS: Final = 10.0
+"""After so long without a byte of an answer that is due, a broker of the source counts as gone, and who leads
+is asked for anew. Kafka itself names another leader after nine seconds."""
 
 
 class UnknownUpstream(Exception):
@@ -51,7 +55,8 @@ class UpstreamClusters:
 
     def open(self, name: str, client_id: str = CLIENT_ID) -> Cluster:
         """Not connected yet. Raises `UnknownUpstream`."""
-        return Cluster(self.bootstrap(name), self.dialer(name, client_id), self._runtime)
+        dialer = replace(self.dialer(name, client_id), silence_seconds=SILENCE_SECONDS)
+        return Cluster(self.bootstrap(name), dialer, self._runtime)
 
     def _check(self, name: str) -> None:
         if name not in self._clusters:

@@ -19,7 +19,6 @@ Nothing is written to the source, ever.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -52,7 +51,7 @@ from dray.migration.aiven_tiered import KeyRing
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
-from dray.migration.live import LiveOrigin, live_fields
+from dray.migration.live import LiveOrigin, is_outdated, live_fields
 from dray.migration.midnights import cut_at_midnights, oldest_of
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
@@ -168,7 +167,7 @@ class Attacher:
             known = await self.migrations.read(plan.topic)
             if known is None:
                 raise MigrationRefused(f"topic {plan.topic} exists already, and was not attached")
-        record = await self.migrations.begin(plan.topic, self._new_record(order))
+        record = await self.begin(plan.topic, self._new_record(order))
         self._check_same(record, order)
         self.reached("begun")
         try:
@@ -186,6 +185,16 @@ class Attacher:
             await self.sweep(record)  # what this process laid down after the abort had swept
             raise MigrationLost(f"topic {plan.topic}: the migration was aborted meanwhile") from None
 
+    async def begin(self, topic: str, new: MigrationRecord) -> MigrationRecord:
+        """The record of this migration, or of the one that was begun before. A live source goes on tiering
+        and deleting meanwhile: what was begun of it otherwise, and was never seen, is taken back first."""
+        record = await self.migrations.begin(topic, new)
+        if is_outdated(record, new):
+            record = await self.migrations.step(topic, record, lambda current: _taking_back(topic, current))
+            await self._take_back(topic, record)
+            record = await self.migrations.begin(topic, new)
+        return record
+
     def _new_record(self, order: AttachOrder) -> MigrationRecord:
         plan = order.plan
         epoch = max(plan.epoch, -1 if order.live is None else order.live.epoch, 0)
@@ -196,7 +205,7 @@ class Attacher:
             plan.layout.value,
             order.url,
             order.store if plan.layout.is_borrowed else OWN_STORE,
-            digest(plan),
+            plan.digest,
             epoch_above(epoch),
             len(plan.partitions),
             (),
@@ -212,7 +221,7 @@ class Attacher:
             raise MigrationRefused(f"topic {topic}: an abort is under way: drayd migrate abort {topic}")
         if record.upstream != (None if order.live is None else order.live.upstream):
             raise MigrationRefused(f"topic {topic} was begun otherwise: drayd migrate status {topic}")
-        if record.plan != digest(order.plan):
+        if record.plan != order.plan.digest:
             what = "attached" if record.state in ENDED else "begun"
             raise MigrationRefused(
                 f"topic {topic}: it was {what} with another plan, and the source has changed since: "
@@ -403,6 +412,10 @@ class Attacher:
             record = await self.publish(topic, record)
         record = await self.migrations.step(topic, record, lambda current: _aborting(topic, current))
         self.reached("aborting")
+        await self._take_back(topic, record)
+        return record
+
+    async def _take_back(self, topic: str, record: MigrationRecord) -> None:
         if record.is_live:
             await self._delete_topic(topic, record)
         self.reached("topic deleted")
@@ -411,7 +424,6 @@ class Attacher:
         await self.before_forgotten()
         await self.migrations.forget(topic, record)
         self.reached("swept")
-        return record
 
     async def _delete_topic(self, topic: str, record: MigrationRecord) -> None:
         found = await self.topics.refresh(topic, barrier=True)
@@ -461,6 +473,13 @@ def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
     return record.to(MigrationState.ABORTING)
 
 
+def _taking_back(topic: str, record: MigrationRecord) -> MigrationRecord:
+    """Only while clients do not see it: else another process has gone on with it."""
+    if record.state is not MigrationState.ATTACHING:
+        raise MigrationLost(f"topic {topic}: another process goes on with it: drayd migrate status {topic}")
+    return record.to(MigrationState.ABORTING)
+
+
 async def _nothing() -> None:
     return None
 
@@ -468,20 +487,6 @@ async def _nothing() -> None:
 def upload_path(record: MigrationRecord, partition: int, chosen: ChosenSegment) -> str:
     segment = chosen.segment
     return f"{UPLOADS}{record.migration_id.hex}/{partition}/{segment.start:020d}-{segment.segment_id.hex}.log"
-
-
-def digest(plan: AttachPlan) -> str:
-    """Equal for equal plans: the same segments, offsets and producers, in the same places."""
-    found = hashlib.sha256(f"{plan.topic} {plan.topic_id} {plan.layout}".encode())
-    for partition in plan.partitions:
-        found.update(
-            f"{partition.partition} {partition.start} {partition.end} {partition.producers}".encode()
-        )
-        for each in partition.lineage.chosen:
-            segment = each.segment
-            known = segment.segment_id, segment.path, segment.object_size, each.start, each.end, each.aborted
-            found.update(str(known).encode())
-    return found.hexdigest()
 
 
 async def _pieces(source: SourceReader, chosen: ChosenSegment) -> AsyncIterator[Sequence[Buffer]]:

@@ -49,7 +49,7 @@ async def link_topic(
         runtime.wall_ms(),
         **live_fields(origin),
     )
-    record = await migrations.begin(topic, new)
+    record = await attacher.begin(topic, new)
     if record.state is MigrationState.ABORTING:
         raise MigrationRefused(f"topic {topic}: an abort is under way: drayd migrate abort {topic}")
     if record.upstream != origin.upstream or record.has_tier:

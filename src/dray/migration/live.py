@@ -27,6 +27,18 @@ def live_fields(origin: LiveOrigin | None) -> dict[str, Any]:
     return {"upstream": origin.upstream, "source_topic_id": origin.topic_id, "attempt": 0}
 
 
+def is_outdated(record: MigrationRecord, new: MigrationRecord) -> bool:
+    """Whether `record` is a link to the same topic that clients have not seen yet, and that is to be laid
+    down otherwise by now. One of another cluster, or of another tier, is left to the operator."""
+    return (
+        record.state is MigrationState.ATTACHING
+        and record.is_live
+        and (record.upstream, record.layout, record.store) == (new.upstream, new.layout, new.store)
+        and (record.source_topic_id, record.plan, record.bounds)
+        != (new.source_topic_id, new.plan, new.bounds)
+    )
+
+
 async def request_switch(migrations: Migrations, topic: str, fence: str = "acl") -> MigrationRecord:
     """MIRRORING becomes PENDING: a migrator then does what is to be done. A switch that is under way or done
     is given back as it is. Raises `MigrationRefused`."""

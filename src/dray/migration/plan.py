@@ -3,6 +3,7 @@ the way."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -62,6 +63,20 @@ class AttachPlan:
     @property
     def size(self) -> int:
         return sum(each.size for each in self.partitions)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal plans: the same segments, offsets and producers, in the same places."""
+        found = hashlib.sha256(f"{self.topic} {self.topic_id} {self.layout}".encode())
+        for partition in self.partitions:
+            found.update(
+                f"{partition.partition} {partition.start} {partition.end} {partition.producers}".encode()
+            )
+            for each in partition.lineage.chosen:
+                segment = each.segment
+                known = segment.segment_id, segment.path, segment.object_size, each.start, each.end
+                found.update(str((*known, each.aborted)).encode())
+        return found.hexdigest()
 
 
 async def make_plan(

@@ -9,10 +9,9 @@ from typing import Final
 from dray.client.cluster import Cluster
 from dray.foreign.batches import walk_batches
 from dray.log.foreign_pieces import as_data
-from dray.migration.found import MigrationRefused
 from dray.records import Record, decode
 from dray.upstream.mirror import Aborted, MirrorPlace, MirrorReader
-from dray.upstream.source import SourceTopic
+from dray.upstream.source import SourceTopic, no_leader
 
 _MOST_UNFOLDED: Final = 256 << 20
 
@@ -34,9 +33,7 @@ class StragglerReader:
         while place.offset < end:
             [leader] = reader.by_leader({partition: place}) or [None]
             if leader is None:
-                raise MigrationRefused(
-                    f"{self.source.topic}-{partition} has no leader at the source: try again"
-                )
+                raise no_leader(self.source.topic, partition)
             [piece] = await reader.read(leader, {partition: place})
             for record in committed_records(piece.batches, piece.aborted):
                 if start <= record.offset < end:

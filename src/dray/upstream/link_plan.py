@@ -51,7 +51,7 @@ class LinkPlan:
 
 
 async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
-    """Only looks. Raises `SourceUnsuitable`, and the client's errors."""
+    """Only looks. Raises `SourceUnsuitable`, and the client's errors: also if a partition has no leader."""
     source = SourceTopic(cluster, topic)
     try:
         await source.learn()
@@ -60,11 +60,8 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
             raise SourceUnsuitable(f"the source has no topic {topic}, or does not show it to us") from failure
         raise
     count = len(cluster.view.partitions(topic))
-    missing = sorted(set(range(count)) - set(source.leaderships))
-    if missing or not count:
-        raise SourceUnsuitable(
-            f"partition {missing[0] if missing else 0} of {topic} has no leader at the source: try again"
-        )
+    if not count:
+        raise SourceUnsuitable(f"the source shows no partition of {topic}: try again")
     ends = {each: await source.measure(each) for each in range(count)}
     transactional = await _transactional(cluster, source)
     sizes = await _sizes(cluster, topic, source)

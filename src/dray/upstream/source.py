@@ -92,6 +92,10 @@ class Source(Protocol):
     async def open_transactions(self) -> list[str]: ...
 
 
+def no_leader(topic: str, partition: int) -> RequestFailed:
+    return RequestFailed(f"{topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE)
+
+
 class SourceTopic:
     """One topic at the source. `learn` first."""
 
@@ -104,6 +108,11 @@ class SourceTopic:
     def topic_id(self) -> UUID | None:
         """As the source last said it. None where there is no such topic."""
         return self._cluster.view.topic_ids.get(self.topic)
+
+    @property
+    def partitions(self) -> list[int]:
+        """All that the source has, also those without a leader."""
+        return self._cluster.view.partitions(self.topic)
 
     async def learn(self) -> None:
         """Fresh metadata. A partition without a leader is left out until it has one."""
@@ -193,9 +202,7 @@ class SourceTopic:
         leadership = self.leaderships.get(partition)
         address = None if leadership is None else self._cluster.view.brokers.get(leadership.leader)
         if leadership is None or address is None:
-            raise RequestFailed(
-                f"{self.topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE
-            )
+            raise no_leader(self.topic, partition)
         return leadership, address
 
     async def _offset(

@@ -110,6 +110,39 @@ async def test_a_connection_that_broke_off_is_dialled_anew() -> None:
     assert (network.dialled, broker.open) == (["one", "one"], 1)
 
 
+async def test_what_failed_last_is_asked_last() -> None:
+    """A broker that stands still takes long to fail."""
+    silent = ScriptedBroker(DescribeClusterRequest=ClientError("silent"))
+    network = Network(one=silent, two=described("two"))
+    cluster = Cluster([ONE, TWO], network.dial, Clock())
+    with pytest.raises(ClientError, match="silent"):
+        await cluster.request(DescribeClusterRequest())
+    assert (await cluster.request(DescribeClusterRequest())).cluster_id == "two"
+    await cluster.close()
+    assert (await cluster.request(DescribeClusterRequest())).cluster_id == "two"
+    assert network.dialled == ["one", "two", "two"]
+    del network.brokers["two"]
+    network.brokers["one"] = described("one")
+    await cluster.close()
+    assert (await cluster.request(DescribeClusterRequest())).cluster_id == "one"
+    network.brokers["two"] = described("two")
+    await cluster.close()
+    assert (await cluster.request(DescribeClusterRequest())).cluster_id == "one", "it has answered since"
+
+
+async def test_brokers_that_were_told_of_are_asked_where_those_that_were_named_are_gone() -> None:
+    first = ScriptedBroker(
+        MetadataRequest=metadata(topic({0: 2})), DescribeClusterRequest=ClientError("broke off")
+    )
+    network = Network(one=first, two=described("two"))
+    cluster = Cluster([ONE], network.dial, Clock())
+    await cluster.learn(["t"])
+    with pytest.raises(ClientError, match="broke off"):
+        await cluster.request(DescribeClusterRequest())
+    del network.brokers["one"]
+    assert (await cluster.request(DescribeClusterRequest())).cluster_id == "two"
+
+
 async def test_requests_at_once_end_up_on_one_connection() -> None:
     broker = described("one")
     network = Network(one=broker)

@@ -247,3 +247,53 @@ async def test_an_abort_fails_what_waits_and_the_broker_sees_the_end() -> None:
         assert connection.is_broken
         await broker.client_gone.wait()
         await connection.close()
+
+
+class StandingStream:
+    """Sends nothing whole: bytes come for so many looks, and then no more."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = 0
+        self._last = looks
+        self.is_aborted = False
+
+    @property
+    def received(self) -> int:
+        self.looks += 1
+        return min(self.looks, self._last)
+
+    async def readexactly(self, _: int) -> memoryview:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    def writelines(self, _: object) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    async def wait_closed(self) -> None: ...
+
+
+@pytest.mark.parametrize("looks", [0, 20])
+async def test_a_broker_that_stands_still_is_given_up_and_one_that_is_slow_is_not(looks: int) -> None:
+    """Else a request to it would wait for as long as its kernel keeps the connection."""
+    stream = StandingStream(looks)
+    connection = KafkaConnection(stream, "here:1", None, 100, silence_seconds=0.001)  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match=r"here:1 has been silent for 0.001 s"):
+        await connection.request(HeartbeatRequest(), 4)
+    assert stream.looks >= looks
+    assert stream.is_aborted, "nothing is waited for"
+    with pytest.raises(ClientError, match="silent"):
+        await connection.request(HeartbeatRequest(), 4)
+    await connection.close()
+
+
+async def test_a_broker_that_answers_is_not_silent() -> None:
+    async def handler(header: RequestHeader, body: memoryview, write: Write) -> None:
+        write(answer(header, HeartbeatResponse(throttle_time_ms=7)))
+
+    async with running(handler) as broker, await connect(broker, silence_seconds=60) as connection:
+        assert (await connection.request(HeartbeatRequest(), 4)).throttle_time_ms == 7

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.unit.client.client_fakes import Write, running
 
+from dray.client import ClientError
 from dray.config import ConfigError, Settings, load
+from dray.daemon import upstream_clusters
 from dray.daemon.failures import Failure
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
+from dray.protocol import RequestHeader
 from dray.runtime import SystemRuntime
 
 
@@ -44,6 +48,20 @@ def test_a_cluster_is_found_by_its_name(tmp_path: Path) -> None:
         UnknownUpstream, match=r"no upstream 'new' \(there are: old, plain, third\): add it to"
     ):
         found.open("new")
+
+
+async def test_a_broker_of_the_source_that_stands_still_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A switch would wait for it with its fence up, for longer than it may."""
+    monkeypatch.setattr(upstream_clusters, "SILENCE_SECONDS", 0.05)
+
+    async def silent(_header: RequestHeader, _body: memoryview, _write: Write) -> None: ...
+
+    async with running(silent) as broker:
+        wanted = settings(tmp_path, {"clusters": {"old": f"127.0.0.1:{broker.port}"}})
+        with pytest.raises(ClientError, match=r"has been silent for 0\.05 s"):
+            await UpstreamClusters(wanted, SystemRuntime(threads=1)).open("old").learn(None)
 
 
 @pytest.mark.parametrize(

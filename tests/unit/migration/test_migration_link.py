@@ -163,6 +163,46 @@ async def test_a_tier_is_attached_with_its_source_as_the_owner(cluster: Cluster)
         assert (mark.origin.boundary, mark.origin.tier_end) == (CLASSIC, partition.end)
 
 
+@pytest.mark.parametrize("step", LINKING[: LINKING.index("publishing")])
+async def test_a_link_whose_source_has_deleted_records_since_is_begun_anew(
+    cluster: Cluster, step: str
+) -> None:
+    """A mirror from the old starts on would find nothing there."""
+    with pytest.raises(Killed):
+        await link_topic(cluster.process(step), "orders", ORIGIN, [3, 0], {}, "kafka:9092")
+    await check_linked(cluster, await link(cluster))
+    found = await cluster.process().migrations.read("orders")
+    assert found is not None
+    assert found.bounds == ((5, 5), (0, 0))
+    streams = {keys.stream_of(key) for key in await cluster.keys_below(keys.STREAMS) if "/hwm" not in key}
+    assert streams == set(found.streams), "nothing is left of the first one"
+
+
+async def test_a_link_that_clients_see_is_never_begun_anew(cluster: Cluster) -> None:
+    with pytest.raises(Killed):
+        await link_topic(cluster.process("publishing"), "orders", ORIGIN, [3, 0], {}, "kafka:9092")
+    record = await link(cluster)
+    assert (record.state, record.bounds) == (MigrationState.MIRRORING, ((3, 3), (0, 0)))
+
+
+@pytest.mark.parametrize("step", ["begun", "streams taken", "laid down"])
+async def test_a_tier_that_has_changed_since_is_attached_anew(cluster: Cluster, step: str) -> None:
+    """A live source goes on tiering, and its retention deletes: the plan of a link that was killed is never
+    that of the next one."""
+    order = await cluster.order()
+    live = replace(order, live=LiveOrigin("old", order.plan.topic_id or TOPIC_ID, 0))
+    others = tuple(replace(each, start=each.start + 1) for each in order.plan.partitions)
+    before = replace(live, plan=replace(order.plan, partitions=others))
+    with pytest.raises(Killed):
+        await cluster.process(step).attach(await cluster.source(), before)
+    record = await cluster.process().attach(await cluster.source(), live)
+    assert (record.state, record.plan) == (MigrationState.MIRRORING, order.plan.digest)
+    for partition, stream in zip(order.plan.partitions, record.streams, strict=True):
+        view = await cluster.streams.view(stream)
+        assert view is not None
+        assert (view.start, view.high_watermark.value.end) == (partition.start, partition.end)
+
+
 # --- the decision
 
 

@@ -16,6 +16,8 @@ from tests.unit.upstream.classic_source import (
     play,
 )
 
+from dray.client.errors import RequestFailed
+from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream.partition_switch import Next, PartitionSwitch
@@ -115,6 +117,30 @@ def test_all_partitions_are_looked_at_once_more() -> None:
     boundaries, target = run(grown_late())
     assert boundaries == {0: 1, 1: 1}
     assert [len(log) for log in target.logs.values()] == [1, 1]
+
+
+class NewLeader(ClassicSource):
+    """Its leaders say where the log ends only when asked for the third time."""
+
+    asked = 0
+
+    async def measure(self, partition: int) -> SourceEnd:
+        self.asked += 1
+        if self.asked < 3:
+            raise RequestFailed("cannot list the offsets", ErrorCode.OFFSET_NOT_AVAILABLE)
+        return await super().measure(partition)
+
+
+def test_a_leader_that_does_not_know_the_end_yet_is_asked_again() -> None:
+    """Kafka answers so from an election on, until the new leader's replicas have followed it."""
+
+    async def work() -> dict[int, int]:
+        runtime = SimulatedRuntime(1)
+        source = NewLeader(runtime, Random(1), partitions=1)
+        target = DrayTarget(source, runtime, Random(1), forgets=False)
+        return dict(await TopicSwitch(source, target, ClassicFence(source), runtime, give_up_seconds=5).run())
+
+    assert run(work()) == {0: 0}
 
 
 HERE = Leadership(1, 7)

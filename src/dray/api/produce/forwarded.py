@@ -58,7 +58,7 @@ async def forward(
     for number, (place, _, part) in parts.items():
         # What the source refused is for its client to mend. What never came to an answer comes again.
         if isinstance(found[number], _Unanswered):
-            refusals.note(place, part.records)
+            refusals.note(place, part.records, is_unclear=True)
     if not refusals:
         state.pop(REFUSALS, None)
     return found

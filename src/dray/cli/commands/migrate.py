@@ -29,7 +29,7 @@ from dray.cli.options import (
     ask,
     load_config,
 )
-from dray.cli.output import print_json
+from dray.cli.output import print_json, say
 from dray.client import Cluster, RequestFailed
 from dray.client.admin import describe_cluster
 from dray.config import Settings
@@ -322,7 +322,7 @@ def abort(
         if not _confirmed(yes, f"Take back the {what} of {topic}{more}?"):
             print("Nothing was done.")
             return
-    links.abort(settings, topic, without_source=without_source)
+    links.abort(settings, topic, without_source=without_source, said=say)
     print(f"topic {topic}: the {what} was taken back")
 
 

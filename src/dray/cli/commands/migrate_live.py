@@ -12,7 +12,7 @@ import typer
 from dray.cli.link_views import preview_as_plain, print_link, print_switch
 from dray.cli.migration_views import AttachBar
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
-from dray.cli.output import print_json
+from dray.cli.output import print_json, say
 from dray.daemon import links
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.migration import SourceRequest
@@ -73,7 +73,7 @@ def link(
     request = links.LinkRequest(topic, upstream, _tier(topic, place, layout))
     with AttachBar("looking at the source") as bar:
         if look:
-            found = links.preview(settings, request, bar)
+            found = links.preview(settings, request, bar, say)
             bar.pause()
             print_json(preview_as_plain(found)) if json else print_link(found)
             return
@@ -84,7 +84,7 @@ def link(
                 print_link(seen)
             return _agreed(yes, f"Link {topic}?")
 
-        done = links.link(settings, request, approve, bar)
+        done = links.link(settings, request, approve, bar, say)
     if done is None:
         print("Nothing was done.")
         return
@@ -128,7 +128,7 @@ def switch(
             print_switch(topic, fence.value, seen)
         return _agreed(yes, f"Switch {topic}? There is no way back.")
 
-    asked = links.switch(settings, topic, fence.value, approve)
+    asked = links.switch(settings, topic, fence.value, approve, say)
     if asked is None:
         print("Nothing was done.")
         return

@@ -19,7 +19,7 @@ from dray.cli.options import (
     load_config,
     parse_bootstrap,
 )
-from dray.cli.output import print_json, print_table
+from dray.cli.output import print_json, print_table, say
 from dray.daemon import stragglers as daemon
 from dray.daemon.failures import USAGE, Failure
 
@@ -47,7 +47,7 @@ def stragglers(
     [dim]Example:[/] drayd migrate stragglers orders --produce --bootstrap 127.0.0.1:9092
     """
     settings = load_config(config, data_dir).settings
-    found = daemon.look(settings, topic)
+    found = daemon.look(settings, topic, say)
     if json:
         print_json(_as_plain(topic, found))
     elif not found.shown:
@@ -63,7 +63,7 @@ def stragglers(
             raise Failure("nothing was done: add --yes", USAGE)
         if not typer.confirm(f"Produce them to {topic} at Dray?"):
             raise Failure("nothing was done")
-    sent = daemon.produce(settings, topic, parse_bootstrap(bootstrap), client_security(command_config))
+    sent = daemon.produce(settings, topic, parse_bootstrap(bootstrap), client_security(command_config), say)
     if not json:
         print(f"topic {topic}: {sent} records were produced")
 
