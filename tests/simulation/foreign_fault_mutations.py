@@ -10,13 +10,12 @@ from tests.simulation.noticing import Mutation
 from dray.log import foreign_pieces, patience
 from dray.log.reader import StreamReader
 from dray.log.shared_reads import SharedReads
+from dray.records import restore
 
 
 def checksums_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    genuine = foreign_pieces.restore
-
     def content(*arguments: Any) -> int:
-        genuine(*arguments)
+        restore(*arguments)
         return -1
 
     patch.setattr(foreign_pieces, "restore", content)
