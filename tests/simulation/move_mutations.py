@@ -139,4 +139,4 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (group_copied_after_it_moved, forgotten_consumers, 4),
     )
 }
-"""By name, each with the trap that is laid for it. Unmutated, these seeds are `TRAP_SEEDS` of the tests."""
+"""By name, each with the trap that is laid for it, and the seed from which on it is looked for."""
