@@ -6,8 +6,12 @@ BIN    := $(VENV)/bin
 PROCESSES ?= $(shell awk '/^MemTotal/ {found = $$2 > 12000000 ? 3 : 2} END {print found ? found : 2}' /proc/meminfo 2>/dev/null || echo 2)
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h src/dray/server/*.c)
 
+# Where this is set, every drayd and every process of the tests compiles a thousand modules anew: half their start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup setup-pipeline setup-dev lint format test test-cluster soak throughput bench lock clean
+.PHONY: help run demo setup setup-pipeline setup-dev lint style types format test servers test-cluster soak throughput bench \
+	lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,10 +60,18 @@ $(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-lint: setup-dev ## ruff, and mypy over everything, tests too
+# These need what is locked, and no compiled core: that may be built meanwhile.
+lint: style types ## ruff, and mypy over everything, tests too
+
+style: $(VENV)/.locked-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.locked-dev
 	$(BIN)/mypy
+
+servers: setup-dev
+	$(BIN)/python -m tests.services.prepare
 
 format: setup-dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -67,8 +79,8 @@ format: setup-dev ## let ruff mend what it can
 
 # A file stays on one process, with the servers its tests share; tests/services/distribution.py says in which
 # order.
-test: lint ## every test, on three processes (two with little memory; PROCESSES=n for more or fewer)
-	$(BIN)/python -m tests.services.prepare
+test: ## every test, on three processes (two with little memory; PROCESSES=n for more or fewer)
+	$(MAKE) --no-print-directory --jobs 2 style types servers
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
 
 test-cluster: setup-dev ## the integration tests on three brokers, three Oxia servers and S3, then their faults

@@ -39,7 +39,7 @@ TOPIC = "mirrored"
 async def mirror_once(bootstrap: str, folder: Path, partitions: int) -> tuple[float, float, int]:
     """Seconds, CPU seconds and bytes."""
     host, port = bootstrap.rsplit(":", 1)
-    runtime = SystemRuntime(threads=4)
+    runtime = SystemRuntime(threads=8)
     try:
         async with (
             Cluster([(host, int(port))], Dialer(client_id="bench"), runtime) as cluster,

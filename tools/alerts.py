@@ -19,7 +19,8 @@ CHARTS_COPY: Final = ROOT / "deploy" / "helm" / "dray" / "monitoring" / "dray-al
 """A chart reads files of its own folder alone."""
 RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 _HEAD: Final = (
-    "# Written by `python -m tools.alerts`. Scrape jobs of brokers and compactors have names such as dray.\n"
+    "# Written by `python -m tools.alerts`. Scrape jobs of brokers, compactors and migrators have names\n"
+    "# such as dray.\n"
     "# Runbooks are in docs/runbooks.md: put the address at which you keep them before `runbook_url`.\n"
 )
 PAGE: Final = "page"
@@ -210,6 +211,56 @@ ALERTS: Final = (
         "1h",
         TICKET,
         "{{ $value }} puts for a gigabyte: objects are small, and each put costs money.",
+    ),
+    Alert(
+        "DrayMigrationNotWorkedOn",
+        "max(sum by (instance) (dray_migration_topics)) > sum(dray_migration_worked_topics)",
+        "5m",
+        TICKET,
+        "Linked topics are worked on by no migrator: they are neither mirrored nor switched.",
+    ),
+    Alert(
+        "DrayMirrorStopped",
+        "sum by (instance) (dray_mirror_stopped_partitions) > 0",
+        "1m",
+        TICKET,
+        "The mirror of {{ $value }} partitions cannot go on: their topics cannot be switched.",
+    ),
+    Alert(
+        "DrayMirrorSilent",
+        "max by (instance) (dray_mirror_silent_seconds) > 60",
+        "2m",
+        TICKET,
+        "A source has not answered the mirror of {{ $labels.instance }} for {{ $value }} s.",
+    ),
+    Alert(
+        "DrayMirrorLagGrowing",
+        "max by (instance) (dray_mirror_lag_seconds) > 300 "
+        "and max by (instance) (deriv(dray_mirror_lag_records[15m])) > 0",
+        "10m",
+        TICKET,
+        "The mirror of {{ $labels.instance }} is {{ $value }} s behind its source, and falls further behind.",
+    ),
+    Alert(
+        "DraySwitchStuck",
+        'max(dray_migration_state_seconds{state="pending"}) > 900',
+        "0m",
+        PAGE,
+        "A switch has not come to its end for {{ $value }} s: the source's writers may be fenced off.",
+    ),
+    Alert(
+        "DrayStragglers",
+        "max(dray_migration_straggler_offsets) > 0",
+        "0m",
+        PAGE,
+        "Something writes to the source of a topic that is Dray's: {{ $value }} offsets are there alone.",
+    ),
+    Alert(
+        "DrayForwardingFailing",
+        'sum by (instance) (rate(dray_forwarded_batches_total{outcome=~"failed|busy"}[5m])) > 0.1',
+        "5m",
+        PAGE,
+        "{{ $labels.instance }} cannot pass on to the source what clients produce to linked topics.",
     ),
 )
 

@@ -259,7 +259,41 @@ COST: Final = Dashboard(
     ],
 )  # fmt: skip
 
-_BY_HAND: Final = (CLUSTER, LATENCY, STORES, COMPACTION, GROUPS, COST)
+MIGRATION: Final = Dashboard(
+    "migration",
+    "Dray: topics that move here",
+    [
+        Panel("Linked topics", "short", [Query(f"max by (state) (dray_migration_topics{{{_OURS}}})", "{{state}}")], "stat", 6),
+        Panel("Behind the source", "s", [Query(f"max(dray_mirror_lag_seconds{{{_OURS}}})", "lag")], "stat", 6),
+        Panel("Mirrors that cannot go on", "short", [Query(f"sum(dray_mirror_stopped_partitions{{{_OURS}}})", "partitions")], "stat", 6),
+        Panel("Records that reached a source too late", "short", [Query(f"max(dray_migration_straggler_offsets{{{_OURS}}})", "stragglers")], "stat", 6),
+        Panel("Lag in records", "short", [Query(f"dray_mirror_lag_records{{{_OURS}}}")]),
+        Panel("Lag, and silence of sources, in seconds", "s", [
+            Query(f"dray_mirror_lag_seconds{{{_OURS}}}", "lag {{instance}}"),
+            Query(f"dray_mirror_silent_seconds{{{_OURS}}}", "silent {{instance}}"),
+        ]),
+        Panel("Bytes mirrored", "Bps", [_rate(f"dray_mirror_bytes_total{{{_OURS}}}")]),
+        Panel("Time in a state, the longest", "s", [Query(f"max by (state) (dray_migration_state_seconds{{{_OURS}}})", "{{state}}")]),
+        Panel("Topics furthest behind: records", "short", [Query(f"topk(10, max by (topic) (dray_mirror_topic_lag_records{{{_OURS}}}))", "{{topic}}")]),
+        Panel("Topics furthest behind: seconds", "s", [Query(f"topk(10, max by (topic) (dray_mirror_topic_lag_seconds{{{_OURS}}}))", "{{topic}}")]),
+        Panel("The same topics: bytes mirrored", "Bps", [Query(f"topk(10, sum by (topic) (rate(dray_mirror_topic_bytes_total{{{_OURS}}}[$__rate_interval])))", "{{topic}}")]),
+        Panel("The same topics: state", "short", [Query(f"max by (topic, state) (dray_migration_topic_state{{{_OURS}}})", "{{topic}} {{state}}")]),
+        Panel("Which migrator works on topics", "short", [Query(f"dray_migration_worked_topics{{{_OURS}}}")]),
+        Panel("Groups that are still at the source", "short", [Query(f"max(dray_migration_waiting_groups{{{_OURS}}})", "groups")]),
+        Panel("Passed on to sources: requests", "reqps", [Query(f"sum by (upstream, outcome) (rate(dray_forwarded_requests_total{{{_OURS}}}[$__rate_interval]))", "{{upstream}} {{outcome}}")]),
+        Panel("Passed on to sources: bytes", "Bps", [_rate(f"dray_forwarded_bytes_total{{{_OURS}}}", "upstream")]),
+        Panel("Answers of sources: p99", "s", [Query(f"histogram_quantile(0.99, sum by (le, upstream) (rate(dray_forwarded_seconds_bucket{{{_OURS}}}[$__rate_interval])))", "{{upstream}}")]),
+        Panel("What became of batches", "short", [_rate(f"dray_forwarded_batches_total{{{_OURS}}}", "outcome")]),
+        Panel("Connections to sources", "short", [Query(f"sum by (upstream, instance) (dray_upstream_connections{{{_OURS}}})", "{{upstream}} {{instance}}")]),
+        Panel("Requests that wait for a source or a switch", "short", [Query(f"dray_forwarding_requests_in_flight{{{_OURS}}}")]),
+        Panel("Memory of forwarding", "bytes", [
+            Query(f"dray_forwarding_memory_bytes{{{_OURS}}}", "held {{instance}}"),
+            Query(f"dray_forwarding_memory_limit_bytes{{{_OURS}}}", "limit {{instance}}"),
+        ]),
+    ],
+)  # fmt: skip
+
+_BY_HAND: Final = (CLUSTER, LATENCY, STORES, COMPACTION, GROUPS, COST, MIGRATION)
 
 
 def _plain(metric: MetricDefinition) -> Panel:

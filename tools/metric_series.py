@@ -1,6 +1,6 @@
-"""Every series that brokers and compactors export, from the metrics' own definitions; and which of them an
-expression of Prometheus names. An expression of a metric that is not there is refused: no panel and no alert
-outlives its metric."""
+"""Every series that brokers, compactors and migrators export, from the metrics' own definitions; and which of
+them an expression of Prometheus names. An expression of a metric that is not there is refused: no panel and
+no alert outlives its metric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from dray.daemon.forwarding_metrics import ForwardingMetrics
 from dray.daemon.metrics import CompactorMetrics
+from dray.daemon.migrator_metrics import MigratorMetrics
 from dray.telemetry import Metrics
 
 _NAME: Final = re.compile(r"\b(dray_\w+)(?:\{([^}]*)\})?")
@@ -36,6 +38,8 @@ def definitions() -> dict[str, MetricDefinition]:
     """By the name of the metric."""
     metrics = Metrics(process=False)
     CompactorMetrics(metrics, lambda: 0, topics=0)
+    MigratorMetrics(metrics, topics=0)
+    ForwardingMetrics(metrics, ())
     metrics.topic_traffic(0, lambda: 0.0)
     labels = {family.name: family.label_names for family in metrics.instruments.families()}
     return {

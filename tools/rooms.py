@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     ),
     "inspection": _room(
         "a cluster as typed views, from Kafka's protocol and from the stores; no HTTP",
-        "client cluster log metadata protocol records runtime tables topics",
+        "client cluster groups log metadata migration protocol records runtime tables topics",
     ),
     "spark_source": _room(
         "the log as a data source of Spark: batches and streams", "client protocol records runtime"

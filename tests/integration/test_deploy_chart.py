@@ -124,6 +124,57 @@ def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tm
     assert [probe["path"] for probe in probes.values()] == ["/readyz", "/healthz"]
 
 
+MIGRATION: dict[str, Any] = {
+    **THREE_ZONES,
+    "migrator": {"enabled": True, "replicas": 2},
+    "compactor": {"enabled": False},
+    "upstreamSecret": "old-kafka",
+    "config": {
+        "upstream": {
+            "clusters": {
+                "old": {"bootstrap": "kafka:9092", "command_config": "/etc/dray-upstream/old.properties"}
+            }
+        }
+    },
+}
+
+
+def test_a_migrator_comes_if_asked_for_and_knows_what_the_brokers_know(tmp_path: Path) -> None:
+    found = render(tmp_path, CHART, MIGRATION)
+    [deployment] = of_kind(found, "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    only, pod = container(deployment), deployment["spec"]["template"]
+    name, *arguments = only["args"]
+    with load_command(name).make_context(name, list(arguments)) as context:
+        assert str(context.params["config"]) == "/etc/dray/dray.yaml"
+    settings = settings_in("x", found, deployment, tmp_path)
+    [port] = only["ports"]
+    assert str(settings.upstream.http) == f"0.0.0.0:{port['containerPort']}"
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+    probes = [only[kind]["httpGet"] for kind in ("readinessProbe", "startupProbe", "livenessProbe")]
+    assert [probe["path"] for probe in probes] == ["/readyz", "/healthz", "/healthz"]
+    assert {probe["port"] for probe in probes} == {port["name"]}
+    assert only["securityContext"]["readOnlyRootFilesystem"] is True
+    assert only["envFrom"] == [{"secretRef": {"name": "dray-credentials"}}]
+    # Both read the file that the config names, from a Secret.
+    file = settings.upstream.clusters["old"].command_config
+    assert file is not None
+    for workload in (deployment, of_kind(found, "StatefulSet")[0]):
+        mounted = {each["name"]: each["mountPath"] for each in container(workload)["volumeMounts"]}
+        assert file.startswith(mounted["upstream"] + "/")
+        volumes = {each["name"]: each for each in workload["spec"]["template"]["spec"]["volumes"]}
+        assert volumes["upstream"]["secret"] == {"secretName": "old-kafka"}
+        assert set(volumes) == set(mounted)
+    labels = pod["metadata"]["labels"]
+    for service in of_kind(found, "Service"):
+        assert not service["spec"]["selector"].items() <= labels.items()
+
+
+def test_a_migrator_without_a_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"needs config\.upstream\.clusters"):
+        render(tmp_path, CHART, {"migrator": {"enabled": True}})
+
+
 def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[str, Any]]) -> None:
     for workload in of_kind(objects, "StatefulSet") + of_kind(objects, "Deployment"):
         pod, only = workload["spec"]["template"]["spec"], container(workload)

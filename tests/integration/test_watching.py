@@ -1,5 +1,5 @@
-"""A real Prometheus on a real broker and compactor: every panel has something to draw, every rule is
-evaluated, and an alert fires. And a topic that is compacted because somebody asked."""
+"""A real Prometheus on a real broker, compactor and migrator: every panel has something to draw, every rule
+is evaluated, and an alert fires. And a topic that is compacted because somebody asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.services.alert_cases import CASES
 from tests.services.commands import drayd
 from tests.services.compactor import CompactorProcess
 from tests.services.dray import DrayProcess
+from tests.services.live_move import Migrator
 from tests.services.process import free_port
 from tests.services.prometheus import Prometheus, promtool, running_prometheus
 from tests.services.tools import require_tool
@@ -23,6 +24,7 @@ from tools import alerts, dashboards
 from tools.metric_series import metrics_in
 
 RECORDS = 500
+MOVING = "moving"
 LATE = "30m"
 """Nothing is compacted by its age."""
 
@@ -93,17 +95,26 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         rule["for"] = "0s"  # a test has no patience
     impatient = directory / "rules.yaml"
     impatient.write_text(yaml.safe_dump(rules))
-    with DrayProcess(directory, settings=settings) as broker:
-        targets = {
-            "dray-brokers": [f"127.0.0.1:{broker.http_port}"],
-            "dray-compactors": [f"127.0.0.1:{http}"],
-        }
+    config = directory / "dray.yaml"
+    config.write_text("{}")
+    with DrayProcess(directory, name="source", data_directory=directory / "source") as source:
+        settings["DRAY_UPSTREAM__CLUSTERS__OLD"] = source.bootstrap
         with (
-            CompactorProcess(directory, broker, {}),
-            running_prometheus(directory, targets, impatient) as prometheus,
+            DrayProcess(directory, settings=settings) as broker,
+            Migrator("migrator", broker, config) as migrator,
         ):
-            load(broker.bootstrap)
-            yield Watched(broker, prometheus)
+            targets = {
+                "dray-brokers": [f"127.0.0.1:{broker.http_port}"],
+                "dray-compactors": [f"127.0.0.1:{http}"],
+                "dray-migrators": [f"127.0.0.1:{migrator.http_port}"],
+            }
+            with (
+                CompactorProcess(directory, broker, {}),
+                running_prometheus(directory, targets, impatient) as prometheus,
+            ):
+                move(source, broker)  # before there are groups: a link makes brokers load them anew
+                load(broker.bootstrap)
+                yield Watched(broker, prometheus)
 
 
 def load(bootstrap: str) -> None:
@@ -127,6 +138,23 @@ def load(bootstrap: str) -> None:
         assert time.monotonic() < deadline
     consumer.commit(offsets=[TopicPartition("orders", 0, 100)], asynchronous=False)
     consumer.close()
+
+
+def move(source: DrayProcess, broker: DrayProcess) -> None:
+    """A topic of another cluster is linked, and what is produced to it here is passed on to that one."""
+    produce(source.bootstrap, MOVING)
+    places = ["--data-dir", str(broker.data_directory), "--yes"]
+    drayd("migrate", "link", MOVING, "--from-cluster", "old", *places, **broker.settings)
+    produce(broker.bootstrap, MOVING)
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(RECORDS):
+        producer.produce(topic, f"value {number}", on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(60) == 0
+    assert set(failures) == {None}
 
 
 def test_a_topic_is_compacted_because_somebody_asked(watched: Watched) -> None:
@@ -185,6 +213,24 @@ def test_lag_is_there_in_records_and_seconds(watched: Watched) -> None:
     query = watched.prometheus.query
     eventually(lambda: bool(query(f"dray_group_lag_records{{{labels}}} == {RECORDS - 100}")), "the lag")
     eventually(lambda: bool(query(f"dray_group_lag_seconds{{{labels}}} > 3500")), "and its age")
+
+
+def test_a_mirror_and_what_is_passed_on_are_seen(watched: Watched) -> None:
+    query = watched.prometheus.query
+
+    def seen(expression: str) -> None:
+        eventually(lambda: bool(query(expression)), expression)
+
+    seen('dray_migration_topics{state="mirroring"} == 1')
+    seen("dray_migration_worked_topics == 1")
+    seen(f'dray_migration_topic_state{{topic="{MOVING}", state="mirroring"}} == 1')
+    seen(f'dray_mirror_topic_bytes_total{{topic="{MOVING}"}} > {RECORDS}')
+    seen(f'dray_mirror_topic_lag_records{{topic="{MOVING}"}} == 0')
+    seen('dray_forwarded_requests_total{upstream="old", outcome="answered"} > 0')
+    seen('dray_forwarded_batches_total{outcome="source"} > 0')
+    seen('dray_forwarded_seconds_count{upstream="old"} > 0')
+    seen('dray_upstream_connections{upstream="old"} > 0')
+    assert query("sum(dray_mirror_stopped_partitions)")[0]["value"][1] == "0"
 
 
 def test_rules_are_evaluated_without_error_and_a_stopped_broker_is_noticed(watched: Watched) -> None:

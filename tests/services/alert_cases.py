@@ -140,4 +140,50 @@ CASES: dict[str, AlertCase] = {
         growing('dray_object_store_seconds_count{instance="a", operation="put"}', 60)
         | growing('dray_received_bytes_total{instance="a"}', 60_000),
     ),
+    "DrayMigrationNotWorkedOn": AlertCase(
+        # Both migrators see three topics, and have one each.
+        steady('dray_migration_topics{instance="a", state="mirroring"}', 2)
+        | steady('dray_migration_topics{instance="a", state="pending"}', 1)
+        | steady('dray_migration_topics{instance="b", state="mirroring"}', 2)
+        | steady('dray_migration_topics{instance="b", state="pending"}', 1)
+        | steady('dray_migration_worked_topics{instance="a"}', 1)
+        | steady('dray_migration_worked_topics{instance="b"}', 1),
+        steady('dray_migration_topics{instance="a", state="mirroring"}', 2)
+        | steady('dray_migration_topics{instance="b", state="mirroring"}', 2)
+        | steady('dray_migration_worked_topics{instance="a"}', 2)
+        | steady('dray_migration_worked_topics{instance="b"}', 0),
+    ),
+    "DrayMirrorStopped": AlertCase(
+        steady('dray_mirror_stopped_partitions{instance="a"}', 1),
+        steady('dray_mirror_stopped_partitions{instance="a"}', 0),
+    ),
+    "DrayMirrorSilent": AlertCase(
+        growing('dray_mirror_silent_seconds{instance="a"}', 60),
+        steady('dray_mirror_silent_seconds{instance="a"}', 3),
+    ),
+    "DrayMirrorLagGrowing": AlertCase(
+        steady('dray_mirror_lag_seconds{instance="a"}', 900)
+        | growing('dray_mirror_lag_records{instance="a"}', 10),
+        # One catches up, the other keeps up with a source that grows.
+        steady('dray_mirror_lag_seconds{instance="old"}', 900)
+        | growing('dray_mirror_lag_records{instance="old"}', -10, 9000)
+        | steady('dray_mirror_lag_seconds{instance="young"}', 2)
+        | growing('dray_mirror_lag_records{instance="young"}', 10),
+    ),
+    "DraySwitchStuck": AlertCase(
+        growing('dray_migration_state_seconds{instance="a", state="pending"}', 60),
+        steady('dray_migration_state_seconds{instance="a", state="pending"}', 200)
+        | growing('dray_migration_state_seconds{instance="a", state="mirroring"}', 60),
+    ),
+    "DrayStragglers": AlertCase(
+        steady('dray_migration_straggler_offsets{instance="a"}', 4),
+        steady('dray_migration_straggler_offsets{instance="a"}', 0),
+    ),
+    "DrayForwardingFailing": AlertCase(
+        growing('dray_forwarded_batches_total{instance="a", outcome="failed"}', 60),
+        # What the source refuses by itself is the client's matter.
+        growing('dray_forwarded_batches_total{instance="a", outcome="refused"}', 60)
+        | growing('dray_forwarded_batches_total{instance="a", outcome="source"}', 6000)
+        | growing('dray_forwarded_batches_total{instance="a", outcome="failed"}', 1),
+    ),
 }

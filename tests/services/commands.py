@@ -8,8 +8,8 @@ import subprocess
 from tests.services.dray import drayd_path
 
 
-def drayd(*arguments: object) -> str:
-    return run(str(drayd_path()), *map(str, arguments))
+def drayd(*arguments: object, **settings: str) -> str:
+    return run(str(drayd_path()), *map(str, arguments), **settings)
 
 
 def run(*command: str, **settings: str) -> str:

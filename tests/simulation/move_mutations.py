@@ -1,11 +1,10 @@
 """What happens without each rule of a live move: one small patch for each, and the seed that notices it.
 
 Of the ten that the design names, `append_while_the_source_owns_the_log`, `mirror_without_producers` (no
-snapshot) and `aborted_list_dropped` are here. `foreign_mutations.py` has `switch_without_version`,
-`leave_overlaps`, `adopt_without_references` and `attach_unfinished_segments`. No probe, and a boundary from
-before the fence, are taken out of the model (`tests/model/moving.py`: "no-probe", "end-before-fence") and of
-the switch alone (`tests/unit/upstream/test_switch.py`). A group that is copied after it moved is in
-`tests/unit/upstream/test_followed_groups.py`.
+snapshot), `aborted_list_dropped`, `boundary_before_the_fence`, `no_probe` and `group_copied_after_it_moved`
+are here; the last three in runs that lay a trap for them (`simulation/moves/traps.py`).
+`foreign_mutations.py` has `switch_without_version`, `leave_overlaps`, `adopt_without_references` and
+`attach_unfinished_segments`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,19 @@ from typing import Any, Final
 import pytest
 from tests.simulation.noticing import Mutation
 
+from dray.groups.coordinator.copies import StoredCopy
 from dray.log import mirrored_pieces, mirroring
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
+from dray.migration.live_migration import LiveMigration
+from dray.migration.record import MigrationRecord
 from dray.protocol.messages.fetch import FetchPartition
+from dray.simulation.moves.traps import Trap, forgotten_consumers, late_fence, late_lift, slow_mirror
 from dray.upstream import mirror as upstream_mirror
+from dray.upstream import switch
 from dray.upstream.partition_switch import PartitionSwitch
-from dray.upstream.source import SourceTopic
+from dray.upstream.source import Probe, SourceTopic
+from dray.upstream.switch import TopicSwitch
 
 
 def append_while_the_source_owns_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -63,6 +68,46 @@ def history_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(upstream_mirror, "FetchPartition", _without_epoch)
 
 
+def no_probe(patch: pytest.MonkeyPatch) -> None:
+    """The fence is believed in once the source has said that it is up."""
+    patch.setattr(switch, "PartitionSwitch", lambda _, moment: PartitionSwitch(False, moment))
+
+
+def boundary_before_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """The fence is seen up before a partition is decided; but its end was measured before that."""
+    genuine = TopicSwitch._decide
+
+    async def decide(self: TopicSwitch, partition: int, ready: PartitionSwitch) -> int:
+        while (await self.source.probe(partition))[1] is Probe.OPEN:
+            await self.runtime.sleep(self.pause_seconds)
+        return await genuine(self, partition, ready)
+
+    no_probe(patch)
+    patch.setattr(TopicSwitch, "_decide", decide)
+
+
+def lift_late(patch: pytest.MonkeyPatch) -> None:
+    """A migrator lifts a fence, whatever the record says by now."""
+    genuine = LiveMigration.lift
+
+    async def lift(self: LiveMigration, record: MigrationRecord) -> None:
+        is_same = self._is_same
+
+        async def looked(found: MigrationRecord) -> bool:
+            await is_same(found)
+            return True
+
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(self, "_is_same", looked)
+            await genuine(self, record)
+
+    patch.setattr(LiveMigration, "lift", lift)
+
+
+def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StoredCopy, "has_moved", False)
+
+
 def _without_epoch(**fields: Any) -> FetchPartition:
     return FetchPartition(**{**fields, "last_fetched_epoch": -1})
 
@@ -77,3 +122,14 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     )
 }
 """By name, each with the seed from which on it is looked for."""
+
+TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
+    mutation.__name__: (mutation, trap, seed)
+    for mutation, trap, seed in (
+        (no_probe, late_fence, 1),
+        (boundary_before_the_fence, slow_mirror, 4),
+        (lift_late, late_lift, 4),
+        (group_copied_after_it_moved, forgotten_consumers, 4),
+    )
+}
+"""By name, each with the trap that is laid for it. Unmutated, these seeds are `TRAP_SEEDS` of the tests."""

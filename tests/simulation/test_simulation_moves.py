@@ -7,15 +7,17 @@ from collections import Counter
 from random import SystemRandom
 
 import pytest
-from tests.simulation.move_mutations import MUTATIONS
+from tests.simulation.move_mutations import MUTATIONS, TRAPPED
 from tests.simulation.noticing import first_noticed
 
 from dray.simulation.cluster.run import ClusterReport, simulate_cluster
 from dray.simulation.moves.run import moving_topics
+from dray.simulation.moves.traps import TRAPS, any_move
 
 SEEDS = 12
 SEARCH = 10
 SOAK_SEEDS = 400
+TRAP_SEEDS = (1, 4)
 
 
 def simulate_move(seed: int) -> ClusterReport:
@@ -51,11 +53,31 @@ def test_a_move_without_a_rule_is_noticed(name: str) -> None:
     assert found is not None, f"not noticed by {SEARCH} seeds from {first} on"
 
 
+@pytest.mark.parametrize("name", TRAPS)
+def test_nothing_is_lost_at_the_worst_moment(name: str) -> None:
+    seen: Counter[str] = Counter()
+    for seed in TRAP_SEEDS:
+        seen += simulate_cluster(seed, TRAPS[name](seed)).counts
+    assert seen["partitions switched"]
+    if name == "late_lift":
+        assert seen["! migrator stood still before it lifted"]
+    if name == "forgotten_consumers":
+        assert seen["consumers left behind"]
+        assert seen["groups at Dray"]
+
+
+@pytest.mark.parametrize("name", TRAPPED)
+def test_a_trap_notices_that_a_rule_is_gone(name: str) -> None:
+    mutation, trap, first = TRAPPED[name]
+    found = first_noticed(mutation, lambda seed: simulate_cluster(seed, trap(seed)), first, SEARCH)
+    assert found is not None, f"not noticed by {SEARCH} seeds from {first} on"
+
+
 @pytest.mark.soak
 def test_live_topics_move_without_loss_for_long() -> None:
     base = SystemRandom().randrange(1 << 40)
     for seed in range(base, base + SOAK_SEEDS):
         try:
-            simulate_move(seed)
+            simulate_cluster(seed, any_move(seed))
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error

@@ -8,17 +8,9 @@ from dray.cli.migration_views import print_borrowed, size_text, time_text
 from dray.cli.output import print_table
 from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
 from dray.groups.followed import CopyState
+from dray.inspection.links import MEANINGS
 from dray.migration.record import MigrationState
 
-MEANINGS: Final = {
-    MigrationState.ATTACHING: "it is being linked: nothing is seen of it here yet",
-    MigrationState.PUBLISHING: "it is being linked: it is about to be seen here",
-    MigrationState.MIRRORING: "the source owns it: produce there, or here and it is passed on; read anywhere",
-    MigrationState.PENDING: "it is being switched: the source's writers are fenced off or about to be",
-    MigrationState.SWITCHED: "it is Dray's: groups move when their last member has left the source",
-    MigrationState.MOVED: "it is Dray's, and nothing is left to do at the source",
-    MigrationState.ABORTING: "it is being taken back",
-}
 _MOST_NAMED: Final = 10
 _GROUPS: Final = {
     CopyState.FOLLOWED: "groups that wait until the topic is switched and their members have left the source",

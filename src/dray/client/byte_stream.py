@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import ssl as tls
 from collections.abc import Iterable
-from typing import Final, Self, cast
+from contextlib import suppress
+from socket import SO_RCVLOWAT, SOL_SOCKET
+from typing import Any, Final, Self, cast
 
 from dray.records import uninitialised
 
 _UNREAD_BYTES: Final = 64 << 10
+
+_LOW_WATER: Final = 512 << 10
+"""While so much is awaited, the event loop is woken for no less."""
 
 
 class ByteStream(asyncio.BufferedProtocol):
@@ -21,6 +26,8 @@ class ByteStream(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
+        self._socket: Any
+        self._is_encrypted: bool
         self._unread = memoryview(bytearray(_UNREAD_BYTES))  # what came before it was asked for
         self._start = self._end = 0
         self._wanted: memoryview | None = None  # what is asked for, and is not there yet
@@ -30,6 +37,7 @@ class ByteStream(asyncio.BufferedProtocol):
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []  # that wait for room
         self._is_full = False
+        self._low_water = 1
         self._is_reading = True
         self._has_ended = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,6 +66,8 @@ class ByteStream(asyncio.BufferedProtocol):
 
     async def _fill(self, wanted: memoryview, filled: int) -> None:
         self._wanted, self._filled = wanted, filled
+        if len(wanted) - filled >= _LOW_WATER:
+            self._wake_from(_LOW_WATER)
         try:
             while self._filled < len(wanted):
                 if self._failure is not None:
@@ -69,6 +79,15 @@ class ByteStream(asyncio.BufferedProtocol):
                 await self._reader
         finally:
             self._wanted = self._reader = None
+            self._wake_from(1)
+
+    def _wake_from(self, size: int) -> None:
+        """How much must have come for the event loop to be woken: it costs as much for little."""
+        if size == self._low_water or self._is_encrypted:
+            return
+        self._low_water = size
+        with suppress(OSError):
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVLOWAT, size)
 
     def _resume(self) -> None:
         if not self._is_reading:
@@ -114,6 +133,8 @@ class ByteStream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._socket = transport.get_extra_info("socket")
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         if self._wanted is not None and self._filled < len(self._wanted):
@@ -124,7 +145,10 @@ class ByteStream(asyncio.BufferedProtocol):
         self.received += nbytes
         if self._wanted is not None and self._filled < len(self._wanted):
             self._filled += nbytes
-            if self._filled == len(self._wanted):
+            left = len(self._wanted) - self._filled
+            if left < self._low_water:
+                self._wake_from(max(1, left))
+            if not left:
                 self._wake()
             return
         self._end += nbytes

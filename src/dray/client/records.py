@@ -73,14 +73,16 @@ async def fetch(
 
 
 async def list_offsets(
-    cluster: Cluster, places: Iterable[Place], time: int
+    cluster: Cluster, places: Iterable[Place], time: int, *, committed: bool = False
 ) -> dict[Place, ListOffsetsPartitionResponse]:
     """The first offset of a time (or EARLIEST, LATEST) as each leader answers, -1 where no record is as late.
-    Leaders are those that the cluster's view knows; a place without one is left out."""
+    Leaders are those that the cluster's view knows; a place without one is left out. `committed`: LATEST is
+    before the first record of a transaction that is open."""
     found: dict[Place, ListOffsetsPartitionResponse] = {}
     for leader, topics in cluster.view.by_leader(places).items():
         request = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=int(committed),
             topics=[
                 ListOffsetsTopic(
                     name=name,

@@ -40,10 +40,11 @@ class SecuritySection(Section):
         "`allow.everyone.if.no.acl.found`.",
     )
     tls_library: Annotated[str, Choice("bundled", "system")] = Field(
-        default="system",
-        description="Whose OpenSSL encrypts the listeners of brokers: the one that Python uses here, or "
-        "(`bundled`) the newer one that the package `cryptography` brings along, which takes less of the "
-        "processor for consumers. Health, metrics and the console always use the former.",
+        default="bundled",
+        description="Whose OpenSSL encrypts the listeners of brokers: the newer one that the package "
+        "`cryptography` brings along (`bundled`), which takes less of the processor, or (`system`) the one "
+        "that Python uses here. Where the former cannot be loaded, the latter is used, and a line in the "
+        "log says so. Health, metrics and the console always use the latter.",
     )
 
 

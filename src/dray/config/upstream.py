@@ -18,6 +18,7 @@ from dray.config.kinds import (
     Either,
     HostPort,
     InvalidValue,
+    Size,
     TextMap,
     Whole,
 )
@@ -104,6 +105,31 @@ class UpstreamSection(Section):
         default=5.0,
         description="How often the committed offsets of groups and the topic's configs are looked at at the "
         "source.",
+    )
+    forward_bytes: Annotated[int, Size(1 << 20, 1 << 36)] = Field(
+        default=128 << 20,
+        description="How many bytes of batches a broker holds for the sources of linked topics. Above it "
+        "producers of such topics are asked to try again.",
+    )
+    forward_connections: Annotated[int, Whole(1, 10_000)] = Field(
+        default=100,
+        description="Connections of a broker to each broker of a source. Each carries one request at a time, "
+        "so that this is also how many are under way there.",
+    )
+    forward_timeout: Annotated[float, Duration(1.0, 10 * MINUTE)] = Field(
+        default=10.0,
+        description="After so long without an answer of the source, a batch of an idempotent producer is "
+        "sent again: its leader may be gone.",
+    )
+    forward_wait: Annotated[float, Duration(1.0, HOUR)] = Field(
+        default=5 * MINUTE,
+        description="For how long a batch is held at most, for the source or for the end of a switch, "
+        "whatever timeout its producer asks for.",
+    )
+    forward_idle: Annotated[float, Duration(1.0, HOUR)] = Field(
+        default=4 * MINUTE,
+        description="After so long without a request a connection to a source is not used again. It has to "
+        "be below the source's own `connections.max.idle.ms`, which is ten minutes.",
     )
     metrics_topics: Annotated[int, Whole(0, 10_000)] = Field(
         default=50,

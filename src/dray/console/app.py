@@ -20,6 +20,7 @@ from dray.client import ClientError, RequestFailed
 from dray.console import (
     compaction_pages,
     group_pages,
+    link_pages,
     live,
     range_pages,
     record_pages,
@@ -46,6 +47,7 @@ from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
 from dray.inspection.replaying import NoSuchReplay, ReplayRefused, Replays
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.simulated_runs import NoSuchRun
+from dray.inspection.source_looks import SourceLooks
 from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
@@ -91,6 +93,8 @@ class Console:
     lags: LagHistory
     principal: str = CONSOLE
     """Who acts here, for the audit."""
+    looks: SourceLooks | None = None
+    """At the clusters that topics come from."""
 
     def reader(self, topic: str, brokers: Brokers | None = None) -> TopicReader:
         """The one way to a topic's records: what is hidden is hidden here."""
@@ -105,9 +109,10 @@ def make_app(
     tables: ClusterTables | None = None,
     lags: LagHistory | None = None,
     compactions: CompactionRequests | None = None,
+    looks: SourceLooks | None = None,
 ) -> ASGIApp:
     """A console without a login: everything is asked with one identity."""
-    pages = make_pages(settings, brokers, stored, history, tables, lags, compactions)
+    pages = make_pages(settings, brokers, stored, history, tables, lags, compactions, looks)
     return Gate(pages, settings.hosts, settings.scheme)
 
 
@@ -119,6 +124,7 @@ def make_login_app(
     history: ScrapeHistory | None = None,
     tables: ClusterTables | None = None,
     compactions: CompactionRequests | None = None,
+    looks: SourceLooks | None = None,
 ) -> tuple[ASGIApp, Sessions]:
     """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
     another; and samples the lag of the groups that it looked at, as long as it lasts. `make_gate`: how people
@@ -128,7 +134,7 @@ def make_login_app(
         time_of = None if stored is None else stored.time_of
         lags = LagHistory(brokers, runtime, time_of, only_seen=True)
         principal = f"User:{user}"
-        pages = make_pages(settings, brokers, stored, history, tables, lags, compactions, principal)
+        pages = make_pages(settings, brokers, stored, history, tables, lags, compactions, looks, principal)
         return pages, lags
 
     nothing = dict.fromkeys(
@@ -148,12 +154,13 @@ def make_pages(
     tables: ClusterTables | None = None,
     lags: LagHistory | None = None,
     compactions: CompactionRequests | None = None,
+    looks: SourceLooks | None = None,
     principal: str = CONSOLE,
 ) -> ASGIApp:
     """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
     without them there are no pages of tables. `lags`: sampled ones; without them, curves have the points that
     pages themselves see. `compactions`: where a topic can be asked to be compacted, if anything can be
-    changed."""
+    changed. `looks`: at the clusters that topics come from."""
     has_runs = history is not None or settings.runs is not None
     templates = Templates(
         {
@@ -169,12 +176,15 @@ def make_pages(
         }
     )
     lags = lags or LagHistory(brokers, brokers.runtime)
-    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked), lags, principal)
+    console = Console(
+        settings, brokers, stored, Pages(templates), Masking(settings.masked), lags, principal, looks
+    )
     replays = Replays(brokers.runtime)
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
-        view = await cluster_view(brokers, stored, flow, None if history is None else stores_view(history))
+        measured = None if history is None else stores_view(history)
+        view = await cluster_view(brokers, stored, flow, measured, looks)
         return Content(view, {"now": brokers.runtime.wall_ms()})
 
     routes: list[BaseRoute] = [
@@ -188,6 +198,8 @@ def make_pages(
     ]
     if tables is not None and stored is not None:
         routes += table_pages.routes(console, tables)
+    if stored is not None:
+        routes += link_pages.routes(console, stored)
     if has_runs:
         routes += run_pages.routes(console, history, replays, settings.runs)
     if settings.writable:

@@ -35,7 +35,7 @@ class CompactionPage:
 
 def routes(console: Console, stored: StoredCluster, requests: CompactionRequests) -> list[Route]:
     async def look(request: Request) -> Content:
-        topic = await topic_view(console.brokers, named(request))
+        topic = await topic_view(console.brokers, named(request), console.stored)
         found = await compaction_of(stored, requests, topic.name)
         return Content(CompactionPage(found), {"topic": topic, "tab": "map"})
 

@@ -188,6 +188,8 @@ class LoginGate(ABC):
     def _view(self) -> dict[str, object]:
         """What the login's page shows beside what went wrong."""
 
+    _after_logout = "/login"
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path in self._addresses or path.startswith("/static/"):
@@ -201,7 +203,7 @@ class LoginGate(ABC):
         if path == "/logout" and scope["method"] == "POST":
             await self.sessions.end(token)
             _log.info("console action", principal=f"User:{session.user}", action="log out", outcome="done")
-            answer = RedirectResponse("/login", 303)
+            answer = RedirectResponse(self._after_logout, 303)
             self._forget(answer, self._cookie, "strict")
             await answer(scope, receive, send)
             return
@@ -246,8 +248,11 @@ class LoginGate(ABC):
         full = len(self._failures) == MOST_FAILURES
         return self._trying >= _AT_ONCE or (full and self._runtime.monotonic() - self._failures[0] < 60)
 
-    def _page(self, request: Request, after: str, refused: str | None, status: int) -> Response:
-        view = {"next": local_address(after), "refused": refused, **self._view()}
+    def _page(
+        self, request: Request, after: str, refused: str | None, status: int, *, left: bool = False
+    ) -> Response:
+        """`left`: the user has just logged out."""
+        view = {"next": local_address(after), "refused": refused, "left": left, **self._view()}
         answer = self._pages.answer(request, "login.html", Content(view, {"bare": True}, status))
         answer.headers["Cache-Control"] = "no-store"
         return answer

@@ -32,6 +32,7 @@ _log = structlog.get_logger("dray.console.audit")
 
 BEGIN: Final = "/login/begin"
 CALLBACK: Final = "/login/callback"
+END: Final = "/login/end"
 MOST_UNDER_WAY: Final = 1000
 LONGEST_LOGIN: Final = 600.0
 RENEWED_BEFORE: Final = 60.0
@@ -138,24 +139,48 @@ class OidcGate(LoginGate):
         self.under_way = LoginsUnderWay(parts.runtime)
         # `Lax`: the browser comes back to us from the provider's page.
         self._login_cookie = "__Host-dray-login" if parts.secure else "dray-login"
-        super().__init__(parts, {BEGIN, CALLBACK})
+        super().__init__(parts, {BEGIN, CALLBACK, END})
 
     def _routes(self) -> list[BaseRoute]:
         return [
             Route("/login", self._ask, methods=["GET"]),
             Route(BEGIN, self._begin, methods=["GET"]),
             Route(CALLBACK, self._come_back, methods=["GET"]),
+            Route(END, self._end, methods=["GET"]),
         ]
+
+    _after_logout = "/login?left=1"
 
     def _view(self) -> dict[str, object]:
         return {"provider": self._provider.name}
+
+    async def _ask(self, request: Request) -> Response:
+        if request.query_params.get("left"):
+            return self._page(request, "", None, 200, left=True)
+        return await super()._ask(request)
+
+    async def _end(self, request: Request) -> Response:
+        """The session here is over; this ends the one at the provider, which asks its user. A link leads
+        here, as to the login: a form may not be redirected to another site."""
+        if came_from(request.scope) not in FROM_HERE:
+            return self._page(request, "", None, 200, left=True)
+        try:
+            address = await self._provider.end_address(self._own(request, "/login"))
+        except OidcFailed as error:
+            return self._page(request, "", f"No logout is possible there: {error}", 503, left=True)
+        answer = RedirectResponse(address, 303)
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    def _own(self, request: Request, path: str) -> str:
+        """Of this console, as the browser calls it: the gate has looked at the `Host`."""
+        return f"{'https' if self._secure else 'http'}://{request.headers['host'].lower()}{path}"
 
     async def _begin(self, request: Request) -> Response:
         after = request.query_params.get("next", "")
         if came_from(request.scope) not in FROM_HERE:
             return self._page(request, after, None, 200)
-        scheme = "https" if self._secure else "http"
-        attempt = self._provider.new_attempt(f"{scheme}://{request.headers['host'].lower()}{CALLBACK}")
+        attempt = self._provider.new_attempt(self._own(request, CALLBACK))
         try:
             address = await self._provider.address_for(attempt)
         except OidcFailed as error:

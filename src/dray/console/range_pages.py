@@ -108,7 +108,7 @@ class _RangePages:
         self._open = 0
 
     async def preview(self, request: Request) -> Content:
-        topic = await topic_view(self._console.brokers, named(request))
+        topic = await topic_view(self._console.brokers, named(request), self._console.stored)
         query = dict(request.query_params)
         reader = self._console.reader(topic.name)
         asked = bool(query.get("start"))

@@ -109,7 +109,7 @@ class _TablePages:
         return None
 
     async def table(self, request: Request) -> Content:
-        topic = await topic_view(self._brokers, named(request))
+        topic = await topic_view(self._brokers, named(request), self._console.stored)
         assert self._console.stored is not None
         now = self._brokers.runtime.wall_ms()
         why_not = await self._tables.why_not(topic.name)
@@ -117,7 +117,7 @@ class _TablePages:
         return Content(view, {"topic": topic, "tab": "table", "statement": first_query(topic.name)})
 
     async def sql(self, request: Request) -> Content:
-        topic = await topic_view(self._brokers, named(request))
+        topic = await topic_view(self._brokers, named(request), self._console.stored)
         statement = request.query_params.get("q", "")
         as_of_ms = _as_of(request)
         if statement.strip() and came_from(request.scope) in FROM_HERE:
@@ -158,7 +158,7 @@ class _TablePages:
         )
 
     async def save(self, request: Request) -> Response:
-        topic = await topic_view(self._brokers, named(request))
+        topic = await topic_view(self._brokers, named(request), self._console.stored)
         form = request.path_params["format"]
         if form not in _FORMATS:
             raise SqlRefused(f"a result is saved as one of {', '.join(_FORMATS)}")

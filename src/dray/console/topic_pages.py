@@ -107,7 +107,7 @@ class _TopicPages:
         return Content(topic, {"topic": topic, "tab": "settings"})
 
     async def _topic(self, request: Request) -> InspectedTopic:
-        return await topic_view(self._brokers, named(request))
+        return await topic_view(self._brokers, named(request), self._console.stored)
 
 
 class Asked:

@@ -5,26 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import structlog
+
 from dray.config import Settings
 from dray.config.listeners import ListenerAddress
 from dray.security.distinguished_names import UnreadableCertificate, distinguished_name
 from dray.security.principals import InvalidRule, MappingRules, NoRuleApplies
 from dray.server.handshakes import PeerRefused
-from dray.server.tls import CertificatePair, CertificateUnusable, ServerCertificate
+from dray.server.tls import CertificatePair, CertificateUnusable, ServerCertificate, why_not_bundled
+
+_log = structlog.get_logger(__name__)
 
 Identify = Callable[[bytes | None], str | None]
 
 
 def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
     """By the name of a listener that encrypts. Raises `CertificateUnusable`."""
+    encrypting = {name: place for name, place in settings.broker.listeners.items() if place.encrypts}
+    bundled = bool(encrypting) and _uses_bundled(settings)
     found = {}
-    for name, listener in settings.broker.listeners.items():
-        if listener.encrypts:
-            try:
-                found[name] = _certificates_of(listener, settings.security.tls_library == "bundled")
-            except CertificateUnusable as error:
-                raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
+    for name, listener in encrypting.items():
+        try:
+            found[name] = _certificates_of(listener, bundled)
+        except CertificateUnusable as error:
+            raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
     return found
+
+
+def _uses_bundled(settings: Settings) -> bool:
+    """A broker whose `cryptography` cannot be used for this is slower. It is not one that does not start."""
+    if settings.security.tls_library != "bundled":
+        return False
+    reason = why_not_bundled()
+    if reason is not None:
+        _log.warning(
+            "the OpenSSL of the package cryptography cannot be loaded: TLS uses the slower one of Python",
+            setting="security.tls_library",
+            reason=reason,
+        )
+    return reason is None
 
 
 def _certificates_of(listener: ListenerAddress, bundled: bool) -> ServerCertificate:

@@ -28,6 +28,7 @@ from dray.console.login import Sessions
 from dray.console.security import hosts_of
 from dray.daemon.console_address import scheme_of, why_not_there
 from dray.daemon.console_login import make_entrance
+from dray.daemon.console_sources import ConsoleSources
 from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
@@ -36,12 +37,14 @@ from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
 from dray.daemon.session_priority import SessionPriority, leads_session
+from dray.daemon.spare_processor import SpareProcessor
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
 from dray.inspection.lag_history import LagHistory
 from dray.inspection.masking import BadMask, Masking
 from dray.inspection.scrape import ScrapeHistory
+from dray.inspection.source_looks import SourceLooks
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
 from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
@@ -94,8 +97,11 @@ async def _run(
     opened = await open_stores(settings, runtime) if stores else None
     priority = SessionPriority(runtime, leads=leads_session())
     dial = security.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
-    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
+    spare = SpareProcessor(runtime)
+    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work, is_crowded=spare.is_crowded)
     sampling = brokers.apart()
+    sources = ConsoleSources(settings, runtime)
+    looks = SourceLooks(sources.ends, runtime)
     lags: LagHistory | None = None
     sessions: Sessions | None = None
     history: ScrapeHistory | None = None
@@ -120,13 +126,17 @@ async def _run(
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
         requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
         if settings.console.auth != "none":
-            entrance = make_entrance(settings, bootstrap, security, runtime, priority.at_work)
-            app, sessions = make_login_app(served, entrance, runtime, stored, history, tables, requests)
+            entrance = make_entrance(
+                settings, bootstrap, security, runtime, priority.at_work, spare.is_crowded
+            )
+            app, sessions = make_login_app(
+                served, entrance, runtime, stored, history, tables, requests, looks
+            )
             sessions.start()
         else:
             lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
             lags.start()
-            app = make_app(served, brokers, stored, history, tables, lags, requests)
+            app = make_app(served, brokers, stored, history, tables, lags, requests, looks)
         address = f"{served.scheme}://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)
@@ -142,6 +152,8 @@ async def _run(
             await sessions.close()
         if source is not None:
             await source.close()
+        looks.stop()
+        await sources.close()
         await sampling.close()
         await brokers.close()
         if opened is not None:

@@ -31,6 +31,7 @@ def make_entrance(
     security: ClientSecurity,
     runtime: Runtime,
     at_work: Callable[[], None],
+    is_crowded: Callable[[], bool] = lambda: False,
 ) -> Callable[[GateParts], LoginGate]:
     """Connections are as `security` says, but for who connects. Raises `Failure`."""
     console = settings.console
@@ -38,7 +39,7 @@ def make_entrance(
     async def connected(credential: ClientCredential | TokenCredential) -> Brokers:
         theirs = replace(security, credential=credential)
         dial = theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
-        brokers = Brokers(bootstrap, runtime, dial=dial, at_work=at_work)
+        brokers = Brokers(bootstrap, runtime, dial=dial, at_work=at_work, is_crowded=is_crowded)
         try:
             await brokers.first()
         except BrokerUnreachable as error:

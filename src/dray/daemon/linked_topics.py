@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from dray.config import Settings
+from dray.daemon.forwarding_metrics import ForwardingMetrics
 from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.log import Log
 from dray.log.types import LogError, StreamClosed
@@ -14,8 +16,10 @@ from dray.migration.found import MigrationRefused
 from dray.migration.live import request_switch
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.runtime import Runtime
+from dray.telemetry import ProcessMetrics
 from dray.topics import InvalidConfig, TopicsUnavailable
-from dray.upstream.forwarding import MOST_CONNECTIONS, Link, ProduceForwarder
+from dray.upstream.forwarding import Link, ProduceForwarder
+from dray.upstream.forwarding_limits import ForwardingLimits
 from dray.upstream.shared_looks import NotAnswered
 from dray.upstream.upstream_brokers import UpstreamBrokers
 
@@ -88,14 +92,32 @@ class _CheckedMigrations(Migrations):
         return change(record)
 
 
-def forwarder(upstream: UpstreamClusters, links: StoredLinks, runtime: Runtime) -> ProduceForwarder | None:
+def forwarding_limits(settings: Settings) -> ForwardingLimits:
+    upstream = settings.upstream
+    return ForwardingLimits(
+        most_bytes=upstream.forward_bytes,
+        connections=upstream.forward_connections,
+        attempt_seconds=upstream.forward_timeout,
+        longest_seconds=upstream.forward_wait,
+        idle_seconds=upstream.forward_idle,
+    )
+
+
+def forwarder(
+    upstream: UpstreamClusters,
+    links: StoredLinks,
+    runtime: Runtime,
+    limits: ForwardingLimits,
+    metrics: ProcessMetrics,
+) -> ProduceForwarder | None:
     """None where the config names no source: then nothing is asked of any batch."""
     if not upstream.names:
         return None
     clusters = {
-        name: UpstreamBrokers(
-            upstream.bootstrap(name), upstream.dialer(name, CLIENT_ID), runtime, MOST_CONNECTIONS
-        )
+        name: UpstreamBrokers(upstream.bootstrap(name), upstream.dialer(name, CLIENT_ID), runtime, limits)
         for name in upstream.names
     }
-    return ProduceForwarder(clusters, links, runtime)
+    measured = ForwardingMetrics(metrics, upstream.names)
+    made = ProduceForwarder(clusters, links, runtime, limits, measured)
+    measured.follow(made, clusters, limits.most_bytes)
+    return made

@@ -16,7 +16,7 @@ from dray.log.boundary_decision import forbid_boundary
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.record import MigrationRecord, MigrationState
-from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
+from dray.migration.topic_mirror import LogTarget, MirrorLimits, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.upstream.fences import (
@@ -114,6 +114,8 @@ class KafkaTopic:
         self._runtime = runtime
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
+        self.read_bytes = 0
+        """Of the source, by this process."""
         self.target = LogTarget(rooms.mirror, self._streams, self._hurry)
 
     @property
@@ -150,6 +152,7 @@ class KafkaTopic:
             self._runtime,
             limits,
             topic_id=linked if linked is not None and linked.int else None,
+            on_read=self._was_read,
         )
         await self._mirror.run()
 
@@ -163,11 +166,12 @@ class KafkaTopic:
         }
 
     @property
-    def lag(self) -> int:
-        """Records that the source has and that are not here yet, as far as this process knows."""
-        if self._mirror is None:
-            return 0
-        return sum(progress.lag or 0 for progress in self._mirror.progress.values())
+    def progress(self) -> Mapping[int, MirrorProgress]:
+        """By partition, as far as this process knows."""
+        return {} if self._mirror is None else self._mirror.progress
+
+    def _was_read(self, size: int) -> None:
+        self.read_bytes += size
 
     async def lags(self) -> dict[int, int]:
         """As the source says now. `learn` first."""

@@ -14,6 +14,7 @@ from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.foreign_stores import foreign_addresses
+from dray.daemon.instrumented_stores import measured
 from dray.daemon.ownership import owned_bucket
 from dray.daemon.settings import log_settings, topics_options
 from dray.daemon.stores import Stores, open_stores, read_cluster
@@ -41,7 +42,7 @@ from dray.migration.status import MigrationStatus, status_of
 from dray.objects import ObjectError
 from dray.objects.read_only import open_read_only
 from dray.runtime import Runtime, SystemRuntime
-from dray.telemetry import quiet_logs
+from dray.telemetry import ProcessMetrics, quiet_logs
 from dray.topics import TopicError, Topics
 
 T = TypeVar("T")
@@ -191,8 +192,13 @@ class Rooms:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Rooms]:
+async def opened(
+    settings: Settings, runtime: Runtime, metrics: ProcessMetrics | None = None
+) -> AsyncIterator[Rooms]:
+    """With `metrics`, the stores are measured."""
     stores = await open_stores(settings, runtime)
+    if metrics is not None:
+        stores = measured(stores, metrics, runtime)
     try:
         cluster = await read_cluster(stores)
         await owned_bucket(stores, cluster)
@@ -304,7 +310,11 @@ def _text_of(path: Path) -> str:
         raise MigrationRefused(f"{path}: it cannot be read as text ({error})") from error
 
 
-def run(work: Callable[[Runtime], Awaitable[T]]) -> T:
+def run(work: Callable[[Runtime], Awaitable[T]], refusals: tuple[type[Exception], ...] = ()) -> T:
+    """`refusals`: what else is one line for its user, beside what all migrations fail with."""
+
+    one_line: tuple[type[Exception], ...] = (MigrationRefused, LogError, TopicError, *refusals)
+
     async def whole() -> T:
         runtime = SystemRuntime()
         try:
@@ -315,9 +325,7 @@ def run(work: Callable[[Runtime], Awaitable[T]]) -> T:
     try:
         with quiet_logs():
             return asyncio.run(whole())
-    except MigrationRefused as error:
-        raise Failure(str(error)) from error
-    except (LogError, TopicError) as error:
+    except one_line as error:
         raise Failure(str(error)) from error
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error

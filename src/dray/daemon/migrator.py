@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -20,7 +20,8 @@ from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.http_security import HttpSecurity, TokensUnusable
 from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
 from dray.daemon.log_format import log_format
-from dray.daemon.migrator_http import MigratorHttp, MigratorMetrics, TopicLag
+from dray.daemon.migrator_http import migrator_http
+from dray.daemon.migrator_metrics import MigratorMetrics, WorkedTopic
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.stores import NoCluster
@@ -30,6 +31,7 @@ from dray.metadata.contract import MetadataError
 from dray.metadata.values import UnreadableValue
 from dray.migration.leases import MigrationLeases
 from dray.migration.live_migration import WORKED, LiveMigration
+from dray.migration.mirror_lag import LagClock
 from dray.migration.record import MigrationRecord, decode_migration
 from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
 from dray.server.tls import CertificateUnusable
@@ -73,10 +75,10 @@ async def _work(settings: Settings, runtime: SystemRuntime) -> None:
     metrics = ProcessMetrics()
     clusters = UpstreamClusters(settings, runtime)
     async with AsyncExitStack() as stack:
-        rooms = await _find_cluster(settings, runtime, stack)
-        measured = MigratorMetrics(metrics, settings.upstream.metrics_topics)
-        migrator = Migrator(settings, rooms, clusters, runtime, measured)
-        http = MigratorHttp(rooms.stores, runtime, metrics, migrator.fault)
+        rooms = await _find_cluster(settings, runtime, stack, metrics)
+        shown = MigratorMetrics(metrics, settings.upstream.metrics_topics)
+        migrator = Migrator(settings, rooms, clusters, runtime, shown)
+        http = migrator_http(rooms.stores, runtime, metrics, migrator.fault)
         stack.push_async_callback(http.stop)
         if settings.upstream.http is not None:
             try:
@@ -91,12 +93,14 @@ async def _work(settings: Settings, runtime: SystemRuntime) -> None:
         await asyncio.Event().wait()
 
 
-async def _find_cluster(settings: Settings, runtime: Runtime, stack: AsyncExitStack) -> migration.Rooms:
+async def _find_cluster(
+    settings: Settings, runtime: Runtime, stack: AsyncExitStack, metrics: ProcessMetrics
+) -> migration.Rooms:
     """A migrator may be started before the first broker was."""
     said = False
     while True:
         try:
-            return await stack.enter_async_context(migration.opened(settings, runtime))
+            return await stack.enter_async_context(migration.opened(settings, runtime, metrics))
         except NoCluster:
             if not said:
                 tell_manager(READY="1", STATUS="waiting for the first broker of the cluster")
@@ -111,6 +115,12 @@ class _Worker:
     live: KafkaTopic
     migration: LiveMigration
     task: KeptTask
+    clock: LagClock = field(default_factory=LagClock)
+
+    def shown(self, now: float) -> WorkedTopic:
+        seen = self.migration.seen
+        lag = self.clock.look(now, self.live.progress)
+        return WorkedTopic(lag, self.live.read_bytes, len(seen.stopped), seen)
 
     async def stop(self) -> None:
         await self.task.stop()
@@ -180,15 +190,15 @@ class Migrator:
         for topic in [topic for topic in self._workers if not self._is_same(topic, records.get(topic))]:
             await self._workers.pop(topic).stop()
         for topic, record in records.items():
-            if topic not in self._workers and await self._leases.hold(topic):
+            if topic in self._workers or not self._is_known(topic, record):
+                continue
+            if await self._leases.hold(topic):
                 self._begin(topic, record)
-        self._looked = self._runtime.monotonic()
+        now = self._looked = self._runtime.monotonic()
         self._metrics.show(
             {topic: record.state.value for topic, record in records.items()},
-            {
-                topic: TopicLag(worker.live.lag, len(worker.migration.seen.stopped), worker.migration.seen)
-                for topic, worker in self._workers.items()
-            },
+            {topic: worker.shown(now) for topic, worker in self._workers.items()},
+            now,
         )
 
     def _is_same(self, topic: str, record: MigrationRecord | None) -> bool:
@@ -211,14 +221,19 @@ class Migrator:
                 found[topic] = record
         return found
 
-    def _begin(self, topic: str, record: MigrationRecord) -> None:
+    def _is_known(self, topic: str, record: MigrationRecord) -> bool:
+        """The lease of a topic whose source this process does not know is left to one that does."""
         try:
-            upstream = self._upstream(record.upstream or "")
+            self._clusters.bootstrap(record.upstream or "")
         except UnknownUpstream as error:
             if topic not in self._unknown:
                 _log.error("a topic cannot be moved", topic=topic, reason=str(error))
             self._unknown.add(topic)
-            return
+            return False
+        return True
+
+    def _begin(self, topic: str, record: MigrationRecord) -> None:
+        upstream = self._upstream(record.upstream or "")
         live = KafkaTopic(topic, record, self._rooms, upstream, self._runtime)
         made = LiveMigration(
             topic, self._rooms.attacher.migrations, live, self._runtime, live_settings(self._settings)

@@ -31,7 +31,7 @@ from dray.daemon.entrance import Entrance
 from dray.daemon.group_lag import CoordinatedGroups, GroupLag
 from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
-from dray.daemon.linked_topics import StoredLinks, forwarder
+from dray.daemon.linked_topics import StoredLinks, forwarder, forwarding_limits
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import (
     broker_registration,
@@ -251,7 +251,8 @@ class Node:
         await self._security.start()
         links = StoredLinks(self._metadata, self._runtime, self._log)
         if self._upstream is not None:
-            self._forwarder = forwarder(self._upstream, links, self._runtime)
+            limits = forwarding_limits(self._settings)
+            self._forwarder = forwarder(self._upstream, links, self._runtime, limits, self.metrics)
         dispatcher = Dispatcher(
             Services(
                 log=self._log,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from dray.client.cluster import Address, Cluster
 from dray.client.errors import ClientError, RequestFailed, check
 from dray.client.properties import ClientSecurity
 from dray.client.records import produce as produce_to
 from dray.config import Settings
-from dray.daemon.failures import Failure
+from dray.daemon import migration
 from dray.daemon.settings import log_settings
 from dray.daemon.source_looks import SourcePatience
 from dray.daemon.stores import open_stores, read_cluster
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
 from dray.log.stream_store import StreamStore
-from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.found import MigrationRefused
 from dray.migration.record import MigrationRecord, Migrations
@@ -27,14 +25,12 @@ from dray.migration.straggler_reader import StragglerReader
 from dray.migration.stragglers import ProducedStragglers, produce_again
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
-from dray.runtime import Runtime, SystemRuntime
-from dray.telemetry import quiet_logs
+from dray.runtime import Runtime
 from dray.upstream.mirror import MirrorStopped
 from dray.upstream.source import SourceTopic
 from dray.upstream.stragglers import find_stragglers
 
-T = TypeVar("T")
-
+REFUSALS: Final = (UnknownUpstream, RequestFailed, ClientError, MirrorStopped)
 MOST_SHOWN: Final = 100
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -70,7 +66,7 @@ def look(
         async with _opened(settings, runtime, topic) as found:
             return await SourcePatience(topic, runtime, said).ask(found.cluster, lambda: _look(found, most))
 
-    return _run(work)
+    return migration.run(work, REFUSALS)
 
 
 async def _look(found: _Opened, most: int) -> StragglersLeft:
@@ -110,7 +106,7 @@ def produce(
                     lambda partition, batch: _send(cluster, topic, partition, batch),
                 )
 
-    return _run(work)
+    return migration.run(work, REFUSALS)
 
 
 async def _producer(cluster: Cluster) -> tuple[int, int]:
@@ -191,20 +187,3 @@ async def _boundaries(streams: StreamStore, topic: str, record: MigrationRecord)
             f"topic {topic} is {record.state}: the source owns it, and none of its records is late"
         )
     return found
-
-
-def _run(work: Callable[[Runtime], Awaitable[T]]) -> T:
-    async def run() -> T:
-        runtime = SystemRuntime()
-        try:
-            return await work(runtime)
-        finally:
-            runtime.close()
-
-    try:
-        with quiet_logs():
-            return asyncio.run(run())
-    except (MigrationRefused, UnknownUpstream, RequestFailed, ClientError, MirrorStopped) as error:
-        raise Failure(str(error)) from error
-    except MetadataError as error:
-        raise Failure(f"the metadata store: {error}") from error

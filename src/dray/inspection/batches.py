@@ -53,9 +53,13 @@ class FetchedBatch:
 
     def records(self) -> list[Record]:
         """Raises `RecordError` for what cannot be decoded. A control batch has none."""
+        return list(self.each_record())
+
+    def each_record(self) -> Iterator[Record]:
+        """The same, one after the other. The error is raised before the first."""
         if self.header.control:
-            return []
-        return list(decode(self.data, max_decompressed_bytes=_LARGEST_UNFOLDED, sparse=True).records())
+            return iter(())
+        return decode(self.data, max_decompressed_bytes=_LARGEST_UNFOLDED, sparse=True).records()
 
 
 def batches_in(records: Records | None) -> Iterator[FetchedBatch]:

@@ -124,10 +124,13 @@ class Brokers:
         seconds: float = 10.0,
         dial: Dialer = PLAIN_DIALER,
         at_work: Callable[[], None] = lambda: None,
+        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
         """`seconds`: how long a broker may take to answer. `at_work`: told before each piece of work that is
-        long, so that this process can let others have the processor."""
+        long, so that this process can let others have the processor. `is_crowded`: whether others need it
+        now."""
         self.at_work = at_work
+        self.is_crowded = is_crowded
         self._dialer = dial
         self.runtime = runtime
         self._bootstrap = tuple(bootstrap)
@@ -142,7 +145,8 @@ class Brokers:
     def apart(self, seconds: float | None = None) -> Brokers:
         """The same cluster over connections of its own: requests that wait would hold up all that come
         after them on a shared one."""
-        return Brokers(self._bootstrap, self.runtime, seconds or self._seconds, self._dialer, self.at_work)
+        patience = seconds or self._seconds
+        return Brokers(self._bootstrap, self.runtime, patience, self._dialer, self.at_work, self.is_crowded)
 
     async def first(self) -> BrokerLink:
         """A broker that answers."""

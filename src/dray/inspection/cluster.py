@@ -21,6 +21,8 @@ from dray.inspection.health import (
     store_checks,
     worst,
 )
+from dray.inspection.links import LinksSummary, links_check, links_summary
+from dray.inspection.source_looks import SourceLooks
 from dray.inspection.stored import StoredCluster
 
 
@@ -63,6 +65,8 @@ class ClusterSummary:
     flow: Flow | None = None
     """The traffic of its brokers; None where it is not known."""
     health: Sequence[HealthCheck] = ()
+    links: LinksSummary | None = None
+    """Topics that are on their way here from another cluster; None where there are none."""
 
     @property
     def state(self) -> State:
@@ -74,6 +78,7 @@ async def cluster_view(
     stored: StoredCluster | None = None,
     flow: Flow | None = None,
     stores: StoresView | None = None,
+    looks: SourceLooks | None = None,
 ) -> ClusterSummary:
     described = await describe_cluster(await brokers.first())
     metadata = await brokers.metadata()
@@ -93,6 +98,9 @@ async def cluster_view(
     ]
     if stores is not None:
         health += store_checks(stores)
+    links = None if stored is None else await links_summary(brokers, stored, looks, metadata)
+    if links is not None:
+        health.append(links_check(links))
     if stored is not None:
         health.append(compactor_check([row.seen_ms for row in compactors], brokers.runtime.wall_ms()))
     return ClusterSummary(
@@ -111,6 +119,7 @@ async def cluster_view(
         trouble,
         flow,
         health,
+        links,
     )
 
 

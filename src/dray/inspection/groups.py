@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from dray.client import ClientError, RequestFailed
@@ -291,6 +292,20 @@ class RecordTimes:
             if isinstance(item, FetchedRecord):
                 return item.record.timestamp
         return None
+
+
+async def commits_of_all(brokers: Brokers) -> Mapping[str, Mapping[Place, int]] | None:
+    """What every group has committed. None where there are too many groups to ask them all, and where they
+    cannot be listed: a part of them would look like all."""
+    try:
+        listed = await listed_groups(brokers)
+        if len(listed) > ASKED_FOR_TOPIC:
+            return None
+        names = [group.group_id for group in listed]
+        found = await brokers.recall("commits", partial(_committed, group_calls(brokers), names))
+    except (ClientError, RequestFailed):
+        return None
+    return {name: offsets for name, offsets in found.items() if offsets}
 
 
 async def readers_of(brokers: Brokers, topic: str) -> TopicReaders:

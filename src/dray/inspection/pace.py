@@ -17,6 +17,22 @@ TARGET_SECONDS: Final = 0.002
 LONGEST_PAUSE: Final = 0.25
 _SHORTEST_PAUSE: Final = 0.001
 
+STEP_RECORDS: Final = 100
+"""A step takes a core for less than a millisecond. Where others wait for it, they wait no longer."""
+MOST_STEPS: Final = 100
+"""Of one batch: a batch with very many records is taken in larger ones."""
+_PAUSES_TO_STEPS: Final = 9
+"""So steps take a tenth of a core."""
+
+
+def step_of(records: int) -> int:
+    return max(STEP_RECORDS, -(-records // MOST_STEPS))
+
+
+def pause_after(step_seconds: float) -> float:
+    """Between two steps, while others of this machine need the processor."""
+    return min(max(_PAUSES_TO_STEPS * step_seconds, _SHORTEST_PAUSE), LONGEST_PAUSE)
+
 
 @dataclass
 class Pace:

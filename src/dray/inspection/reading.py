@@ -8,9 +8,10 @@ machine, come first (`pace.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from dray.inspection.batches import BatchDetails, Record, RecordError, batches_i
 from dray.inspection.brokers import BrokerLink, Brokers
 from dray.inspection.masking import TopicMask
 from dray.inspection.matching import Match
-from dray.inspection.pace import Pace
+from dray.inspection.pace import Pace, pause_after, step_of
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -157,7 +158,15 @@ class TopicReader:
         if self.pace.pause:
             await runtime.sleep(self.pace.pause)
         data = await self._data(partition, offset, GENTLE_BYTES, 0)
-        return await runtime.in_thread(_fetched, data, offset, self.mask, match)
+        if not self.brokers.is_crowded():
+            return await runtime.in_thread(_fetched, data, offset, self.mask, match)
+        sifted = _Sifted(data, offset, self.mask, match)
+        steps = sifted.steps()
+        while True:
+            begun = runtime.monotonic()
+            if not await runtime.in_thread(next, steps, False):
+                return sifted.fetched()
+            await runtime.sleep(pause_after(runtime.monotonic() - begun))
 
     async def _listen(self, partition: int) -> None:
         """How long the partition's broker takes to answer what is no work: the rest is other clients'. What
@@ -248,19 +257,47 @@ class TopicReader:
 
 
 def _fetched(data: PartitionData, offset: int, mask: TopicMask | None, match: Match | None) -> Fetched:
-    """The mask comes first: what it hides cannot be searched for."""
-    items: list[FetchedRecord | Unreadable] = []
-    following, size = offset, 0
-    for batch in batches_in(data.records):
-        size += batch.header.length
-        following = max(following, batch.header.last_offset + 1)
-        try:
-            records = [record for record in batch.records() if record.offset >= offset]
-            if mask is not None:
-                records = [mask.applied(record) for record in records]
-            items += [
-                FetchedRecord(record, batch.header) for record in records if match is None or match(record)
-            ]
-        except RecordError as error:
-            items.append(Unreadable(batch.header, str(error)))
-    return Fetched(items, following, size, data.log_start_offset, data.high_watermark)
+    sifted = _Sifted(data, offset, mask, match)
+    for _ in sifted.steps():
+        pass
+    return sifted.fetched()
+
+
+class _Sifted:
+    """What a fetch brought, taken apart step by step. The mask comes first: what it hides cannot be searched
+    for."""
+
+    def __init__(self, data: PartitionData, offset: int, mask: TopicMask | None, match: Match | None) -> None:
+        self._data = data
+        self._offset = offset
+        self._mask = mask
+        self._match = match
+        self._items: list[FetchedRecord | Unreadable] = []
+        self._following = offset
+        self._size = 0
+
+    def fetched(self) -> Fetched:
+        """Once all steps are done."""
+        data = self._data
+        return Fetched(self._items, self._following, self._size, data.log_start_offset, data.high_watermark)
+
+    def steps(self) -> Iterator[bool]:
+        for batch in batches_in(self._data.records):
+            self._size += batch.header.length
+            self._following = max(self._following, batch.header.last_offset + 1)
+            try:
+                records = batch.each_record()
+                length = step_of(batch.header.record_count)
+                while some := list(islice(records, length)):
+                    self._sift(batch.header, some)
+                    yield True
+            except RecordError as error:
+                self._items.append(Unreadable(batch.header, str(error)))
+
+    def _sift(self, batch: BatchDetails, records: Sequence[Record]) -> None:
+        wanted = [record for record in records if record.offset >= self._offset]
+        if self._mask is not None:
+            wanted = [self._mask.applied(record) for record in wanted]
+        self._items += [
+            FetchedRecord(record, batch) for record in wanted if self._match is None or self._match(record)
+        ]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dray.cluster.broker import Broker, decode_broker
 from dray.cluster.clock_guard import StoredBeat, decode_beat
-from dray.log.entries import IndexEntry
+from dray.groups.followed import CopyState, decode_copy
+from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.entry_times import time_in
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore, StreamView
 from dray.metadata import keys
 from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
 from dray.metadata.values import UnreadableValue
+from dray.migration.record import MigrationRecord, decode_migration
 from dray.topics.model import Topic, decode_topic
+
+_PIECE: Final = 200
 
 
 class ReadOnly(Exception):
@@ -78,6 +82,7 @@ class StoredCluster:
     ) -> None:
         """`defaults`: the brokers' own, for topic configs."""
         self._store = ReadOnlyMetadataStore(store)
+        self._domains = domains
         self._defaults = defaults
         self._streams = StreamStore(self._store, domains, producer_expiry_ms)
 
@@ -116,6 +121,41 @@ class StoredCluster:
         except UnreadableValue:
             return None
 
+    async def live_migration(self, topic: str) -> MigrationRecord | None:
+        """None for a topic that was not linked to a running cluster, and where this build cannot read it."""
+        record = await self._store.get(keys.CLUSTER_DOMAIN, keys.migration(topic))
+        return None if record is None else _live(topic, record.value)
+
+    async def live_migrations(self) -> dict[str, MigrationRecord]:
+        found: dict[str, MigrationRecord] = {}
+        async for record in self._pages(keys.CLUSTER_DOMAIN, keys.MIGRATIONS):
+            topic = keys.topic_of_migration(record.key)
+            live = None if topic is None else _live(topic, record.value)
+            if topic is not None and live is not None:
+                found[topic] = live
+        return found
+
+    async def followed_groups(self) -> dict[tuple[str, str], list[str]]:
+        """The groups that come with topics from another cluster, by topic and by how far they are."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for domain in range(self._domains):
+            async for record in self._pages(domain, keys.FOLLOWED_GROUPS):
+                group = keys.group_of_followed(record.key)
+                if group is None:
+                    continue
+                try:
+                    copy = decode_copy(group, record.value)
+                except UnreadableValue:
+                    continue
+                state = CopyState.FOLLOWED if copy.is_waiting else copy.state
+                for topic in copy.topics:
+                    found.setdefault((topic, state.value), []).append(group)
+        return {key: sorted(groups) for key, groups in found.items()}
+
+    async def high_watermark(self, stream: int) -> HighWatermark | None:
+        found = await self._streams.high_watermark(stream)
+        return None if found is None else found.value
+
     async def view(self, stream: int) -> StreamView | None:
         return await self._streams.view(stream)
 
@@ -151,5 +191,24 @@ class StoredCluster:
         found = await self.entry_of(stream, max(offset, start))
         return None if found is None else time_in(found.entry, max(offset, start))
 
+    async def _pages(self, domain: int, prefix: str) -> AsyncIterator[StoredValue]:
+        """However many there are, other pages get their turn between the pieces."""
+        start, end = prefix, keys.prefix_end(prefix)
+        while True:
+            piece = await self._store.scan(domain, start, end, _PIECE)
+            for record in piece:
+                yield record
+            if len(piece) < _PIECE:
+                return
+            start = piece[-1].key + "\0"
+
     async def _scan(self, prefix: str) -> list[StoredValue]:
         return await self._store.scan(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
+
+
+def _live(topic: str, value: bytes) -> MigrationRecord | None:
+    try:
+        record = decode_migration(topic, value)
+    except UnreadableValue:
+        return None
+    return record if record.is_live else None

@@ -8,10 +8,15 @@ from typing import Final
 
 from dray.client import ClientError, RequestFailed
 from dray.client.admin import TOPIC_RESOURCE
+from dray.client.cluster import Place
 from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
 from dray.inspection.brokers import Brokers
+from dray.inspection.groups import commits_of_all
+from dray.inspection.links import LinkState, link_state
 from dray.inspection.reading import NoSuchTopic
+from dray.inspection.stored import StoredCluster
+from dray.metadata.contract import MetadataError
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -23,6 +28,12 @@ DEFAULT_SOURCE: Final = 5
 DYNAMIC_TOPIC: Final = 1
 
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
+
+
+@dataclass(frozen=True)
+class ReaderLag:
+    group: str
+    lag: int
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,8 @@ class TopicRow:
     """Bytes a second from producers, in the last minute. None where it is not known."""
     dollars_per_day: float | None = None
     """What its bytes cost by lying in the object store."""
+    readers: Sequence[ReaderLag] | None = None
+    """The groups that read it, those that lag most first. None where not all groups were asked."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,8 @@ class InspectedTopic:
     configs: Sequence[ConfigRow]
     configs_refused: str | None = None
     """Why there are none here. Who may read a topic may not always see its settings."""
+    link: LinkState | None = None
+    """Of a topic that comes, or came, from a cluster that was running."""
 
     @property
     def records(self) -> int:
@@ -123,6 +138,9 @@ async def topics_page(
     rows = [_row(topic, numbers) for topic in shown]
     if flow is not None:
         rows = [_with_flow(row, flow) for row in rows]
+    commits = await commits_of_all(brokers) if rows else None
+    if commits is not None:
+        rows = _with_readers(rows, commits, numbers.ends)
     return TopicsPage(rows, len(topics), len(matching), page, pages, wanted, trouble)
 
 
@@ -168,6 +186,29 @@ def _row(topic: MetadataResponseTopic, numbers: _Numbers) -> TopicRow:
     )
 
 
+def _with_readers(
+    rows: Sequence[TopicRow],
+    commits: Mapping[str, Mapping[Place, int]],
+    ends: Mapping[Place, int],
+) -> list[TopicRow]:
+    lags: dict[str, dict[str, int]] = {row.name: {} for row in rows}
+    for group, offsets in commits.items():
+        for place, offset in offsets.items():
+            if place[0] in lags and place in ends:
+                of_topic = lags[place[0]]
+                of_topic[group] = of_topic.get(group, 0) + max(0, ends[place] - offset)
+    return [
+        replace(
+            row,
+            readers=[
+                ReaderLag(group, lag)
+                for group, lag in sorted(lags[row.name].items(), key=lambda each: (-each[1], each[0]))
+            ],
+        )
+        for row in rows
+    ]
+
+
 def _with_flow(row: TopicRow, flow: TopicFlow) -> TopicRow:
     return replace(
         row,
@@ -199,8 +240,8 @@ async def partition_sizes(brokers: Brokers, metadata: MetadataResponse) -> dict[
     return found
 
 
-async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
-    """Raises `NoSuchTopic`."""
+async def topic_view(brokers: Brokers, name: str, stored: StoredCluster | None = None) -> InspectedTopic:
+    """Raises `NoSuchTopic`. `stored`: says whether the topic comes from another cluster."""
     metadata = await brokers.metadata([name])
     topic = metadata.topics[0]
     if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
@@ -232,7 +273,17 @@ async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
         ],
         configs,
         refused,
+        None if stored is None else await _link(stored, name),
     )
+
+
+async def _link(stored: StoredCluster, name: str) -> LinkState | None:
+    """A store that does not answer takes none of the page but this."""
+    try:
+        record = await stored.live_migration(name)
+    except MetadataError:
+        return None
+    return None if record is None else link_state(name, record)
 
 
 async def topic_configs(brokers: Brokers, name: str) -> list[ConfigRow]:

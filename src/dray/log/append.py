@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from dray.log.entries import BatchReference
 from dray.log.types import AppendResult, LogError
 from dray.metadata.contract import Put
 from dray.records import Batch
+
+ANY_DOMAIN: Final = -1
+"""Of a carried append: it may hold streams of several domains, and has nothing in any of them but their
+commits."""
 
 
 class PendingBatch:
@@ -75,8 +80,8 @@ class StagedObject:
     created_ms: int
     staging_version: int
     chunks: dict[int, PendingChunk]
-    # Put into the write of a commit beside it: nothing may depend on whether they apply.
-    beside: Sequence[Put] = ()
+    # By stream, what is put into the write of its commit beside it: nothing may depend on whether it applies.
+    beside: Mapping[int, Put] = field(default_factory=dict)
 
     @property
     def is_carried(self) -> bool:
@@ -97,13 +102,12 @@ class CarriedAppend(StagedObject):
         cls,
         opened: OpenObject,
         append_id: UUID,
-        domain: int,
         created_ms: int,
-        beside: Sequence[Put] = (),
+        beside: Mapping[int, Put],
     ) -> CarriedAppend:
         for chunk in opened.chunks.values():
             chunk.references = [reference_of(pending, 0) for pending in chunk.pending]
-        return cls(append_id, "", domain, created_ms, 0, opened.chunks, beside)
+        return cls(append_id, "", ANY_DOMAIN, created_ms, 0, opened.chunks, beside)
 
 
 def reference_of(pending: PendingBatch, position: int) -> BatchReference:

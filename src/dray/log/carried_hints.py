@@ -44,8 +44,8 @@ class CarriedHints:
         return [stream for stream in streams if now - self._put.get(stream, -RENEW_SECONDS) >= RENEW_SECONDS]
 
     @staticmethod
-    def puts(streams: Iterable[int], now_ms: int) -> list[Put]:
-        return [Put(keys.carried_hint(stream), encode_hint(now_ms)) for stream in streams]
+    def puts(streams: Iterable[int], now_ms: int) -> dict[int, Put]:
+        return {stream: Put(keys.carried_hint(stream), encode_hint(now_ms)) for stream in streams}
 
     def put_at(self, streams: Iterable[int], now: float) -> None:
         """The write that held them is known to have applied."""

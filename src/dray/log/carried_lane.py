@@ -1,7 +1,8 @@
 """The lane of small appends: they are carried in the commit, while the object lane goes its own way.
 
-One write of a domain is under way at a time. The next one gathers meanwhile, and closes as soon as the lane
-is free: there is no linger. A stream is in one lane at a time. While any batch of it is in the object lane,
+A lane is of one domain, or of all where the store brings in one write at a time anyway (SQLite). One write of
+it is under way at a time. The next one gathers meanwhile, and closes as soon as the lane is free: there is no
+linger. A stream is in one lane at a time. While any batch of it is in the object lane,
 all go there; and an object that holds a stream of which a carried write is under way is committed after that.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -29,24 +31,26 @@ _DAY_MS = 24 * 3_600_000
 class CarriedLane:
     def __init__(
         self,
-        domain: int,
         runtime: Runtime,
         limits: CarryLimits,
-        backlog: CarriedBacklog,
+        backlogs: Sequence[CarriedBacklog],
         committer: Committer,
         observer: LogObserver,
         on_settled: Callable[[list[int]], None],
         on_much: Callable[[], None],
         most_streams: int,
     ) -> None:
-        """`on_much` is called when so much is carried that it should be packed now."""
+        """`backlogs` are those of all domains. `on_much` is called when so much is carried that it should be
+        packed now."""
         self.is_open = False
         self.largest = limits.chunk_bytes  # a larger batch need not be offered
-        self._domain = domain
         self._runtime = runtime
         self._limits = limits
-        self._backlog = backlog
-        self._policy = CarryPolicy(limits, backlog)
+        self._backlogs = backlogs
+        self._domains = len(backlogs)
+        if limits.across_domains:
+            limits = replace(limits, write_bytes=limits.write_bytes * self._domains)
+        self._policies = [CarryPolicy(limits, backlog) for backlog in backlogs]
         self._hints = CarriedHints()
         self._committer = committer
         self._observer = observer
@@ -62,7 +66,7 @@ class CarriedLane:
 
     def takes(self, stream: int, size: int) -> bool:
         """Count a small batch, and say whether its stream is slow enough to be carried."""
-        if self._policy.rate.takes(self._runtime.monotonic(), stream, size):
+        if self._policies[stream % self._domains].rate.takes(self._runtime.monotonic(), stream, size):
             return True
         self._observer.lane_switched(LaneSwitch.RATE.value)
         return False
@@ -72,7 +76,7 @@ class CarriedLane:
         opened = self._open
         waiting = opened.chunks.get(stream)
         chunk = 0 if waiting is None else sum([each.batch.length for each in waiting.pending])
-        reason = self._policy.refusal(
+        reason = self._policies[stream % self._domains].refusal(
             self._runtime.monotonic(), stream, chunk, opened.size, pending.batch.length
         )
         if reason is None and waiting is None and len(opened.chunks) >= self._most_streams:
@@ -116,11 +120,12 @@ class CarriedLane:
         """Of commits in the other lane."""
         now = self._runtime.monotonic()
         for stream in streams:
-            self._policy.lost_race(now, stream)
+            self._policies[stream % self._domains].lost_race(now, stream)
 
     def forget_idle(self) -> None:
         now = self._runtime.monotonic()
-        self._policy.forget_idle(now)
+        for policy in self._policies:
+            policy.forget_idle(now)
         self._hints.forget_idle(now)
 
     async def stop(self) -> None:
@@ -181,7 +186,6 @@ class CarriedLane:
         carried = CarriedAppend.of(
             opened,
             self._runtime.uuid(),
-            self._domain,
             self._runtime.wall_ms(),
             self._hints.puts(hinted, self._runtime.wall_ms()),
         )
@@ -199,9 +203,10 @@ class CarriedLane:
             if stream in result.failed:
                 continue
             length = sum([each.batch.length for each in chunk.pending])
-            self._backlog.add(stream, length, now)
+            backlog = self._backlogs[stream % self._domains]
+            backlog.add(stream, length, now)
             batches += len(chunk.pending)
             size += length
-            if self._backlog.is_much(stream):
+            if backlog.is_much(stream):
                 self._on_much()
         self._observer.carried(batches, size)

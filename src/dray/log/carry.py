@@ -49,6 +49,9 @@ class CarryLimits:
     # Beyond so many writes a second, one in this many seconds: more ride in each.
     free_writes: int = 50
     pace_seconds: float = 0.0
+    # One write under way for all domains, not one for each. Where the store brings writes in one after the
+    # other anyway, what waits for one is then one more, and not one of each domain.
+    across_domains: bool = False
     # Packing: the backlog of a domain, entries of a stream, and the age of the oldest.
     pack_bytes: int = 4 * MIB
     pack_entries: int = 512
@@ -67,6 +70,7 @@ class CarryLimits:
             stream_backlog=min(self.stream_backlog, most),
             free_writes=self.free_writes,
             pace_seconds=self.pace_seconds,
+            across_domains=self.across_domains,
             pack_bytes=min(self.pack_bytes, most // 2),
             pack_entries=self.pack_entries,
             pack_seconds=self.pack_seconds,
@@ -76,7 +80,12 @@ class CarryLimits:
 # By what the store of an engine bears: estimates, to be tuned. etcd keeps every revision until it is
 # compacted, and its quota is 2 GB by default.
 EMBEDDED: Final = CarryLimits(
-    write_bytes=64 * KIB, rate=8 * MIB, rate_seconds=0.25, backlog=32 * MIB, stream_backlog=2 * MIB
+    write_bytes=64 * KIB,
+    rate=8 * MIB,
+    rate_seconds=0.25,
+    backlog=32 * MIB,
+    stream_backlog=2 * MIB,
+    across_domains=True,
 )
 OXIA: Final = CarryLimits(
     write_bytes=32 * KIB, rate=256 * KIB, backlog=16 * MIB, stream_backlog=MIB, pace_seconds=0.01

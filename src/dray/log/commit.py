@@ -20,6 +20,7 @@ import structlog
 
 from dray.log.admission import AdmissionResult
 from dray.log.append import PendingBatch, PendingChunk, StagedObject
+from dray.log.commit_writes import NOTHING, TOO_LARGE, CommitWrites
 from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, pack_batches
 from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
@@ -33,7 +34,7 @@ from dray.log.stream_state import (
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
+from dray.metadata.contract import MetadataError, Outcome
 from dray.records import NO_PRODUCER
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
@@ -43,11 +44,7 @@ _ROUNDS = 32
 _STREAMS_PER_TURN: Final = 512
 
 MOST_CARRIED: Final = 32 << 20
-"""Bytes that the heads of a domain's states may carry, all together."""
-
-# Two more outcomes of one stream's part of a commit, beside those that a store gives.
-NOTHING: Final = Outcome(False, -1)  # the write was not done, and may be sent again
-TOO_LARGE: Final = Outcome(False, -2)  # the write was not even sent
+"""Bytes that the heads of a committer's states may carry, all together."""
 
 
 class CommitVerdict(Enum):
@@ -69,6 +66,7 @@ class CommitAttempt:
     judgement: AdmissionResult
     producers: ProducerStates
     start: int
+    following: HighWatermark  # with the entry as its head
     unsure: bool = False  # a reply was lost at this version
     tries: int = 0
 
@@ -91,7 +89,8 @@ class CommittedEntry:
 
 
 class Committer:
-    """Commits the objects of one domain, one after another: it alone holds the domain's states."""
+    """Commits objects and carried appends, of one domain or of all. It alone holds the states of their
+    streams, and a stream is in one commit at a time."""
 
     def __init__(
         self,
@@ -127,6 +126,13 @@ class Committer:
     def snapshot_moved(self, stream: int) -> None:
         if (state := self._states.get(stream)) is not None:
             state.entries_since_snapshot = 0
+
+    def created(self, stream: int, version: int) -> None:
+        """This process has created the stream, and knows what a load would find: nothing. (Version 0: it does
+        not.) If another process appends first, the compare-and-set fails as with any state that is old."""
+        if version:
+            producers = ProducerStates(self._store.producer_expiry_ms)
+            self._remember(stream, StreamState(Versioned(HighWatermark(), version), producers))
 
     def forget(self, stream: int) -> None:
         state = self._states.pop(stream, None)
@@ -258,7 +264,9 @@ class Committer:
             self._answer(chunk.stream, judgement)
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
-        return CommitAttempt(chunk, state.high_watermark, entry, judgement, producers, state.start)
+        over = state.high_watermark
+        following = HighWatermark.at(entry, over.value.origin)
+        return CommitAttempt(chunk, over, entry, judgement, producers, state.start, following)
 
     @staticmethod
     def _certain(judgement: AdmissionResult) -> bool:
@@ -366,48 +374,19 @@ class Committer:
         return False
 
     async def _write(self, staged: StagedObject, aims: dict[int, CommitAttempt]) -> dict[int, Outcome | None]:
-        """Each stream's outcome: None if the reply was lost, `NOTHING` if nothing happened, `TOO_LARGE` if it
-        alone is more than a write may hold.
-
-        Usually one write for all streams. Where they do not fit, several: streams do not depend on each
-        other, and the recheck holds for all of the writes, since it came after the high watermarks were read
-        and each write expects the version that was read."""
-        found: dict[int, Outcome | None] = {}
-        limits = self._store.limits
-        part: list[Operation] = list(staged.beside)
-        places: dict[int, int] = {}
-        size = sum([len(put.value) for put in staged.beside])
+        """Each stream's outcome, as `CommitWrites` gives it."""
+        writes = CommitWrites(self._store)
         for count, (stream, aim) in enumerate(aims.items(), 1):
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
-            pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry, aim.over.value.origin))
-            more = sum([len(put.value) for put in pair])
-            if more > limits.value_bytes:
-                found[stream] = TOO_LARGE
-                continue
-            if places and (size + more > limits.value_bytes or len(part) + len(pair) > limits.operations):
-                await self._write_part(staged.domain, part, places, found)
-                part, places, size = [], {}, 0
-            places[stream] = len(part)
-            part += pair
-            size += more
-        if places:
-            await self._write_part(staged.domain, part, places, found)
-        return found
-
-    async def _write_part(
-        self, domain: int, part: list[Operation], places: dict[int, int], found: dict[int, Outcome | None]
-    ) -> None:
-        outcomes: list[Outcome] | None = None
-        try:
-            outcomes = await self._store.write_in(domain, part)
-        except Unavailable:
-            found.update(dict.fromkeys(places, NOTHING))
-            return
-        except Ambiguous:
-            pass
-        for stream, place in places.items():
-            found[stream] = None if outcomes is None else outcomes[place]
+            puts = self._store.advance(stream, aim.over, aim.following)
+            if (beside := staged.beside.get(stream)) is not None:
+                puts.append(beside)
+            if writes.is_full_for(stream, puts):
+                await writes.write()
+            writes.add(stream, puts)
+        await writes.write()
+        return writes.found
 
     async def _make_room(self, aim: CommitAttempt) -> None:
         """The present head and the new one do not fit into one write. So the present one is filed first,
@@ -423,7 +402,7 @@ class Committer:
 
     def _committed(self, aim: CommitAttempt, version: int) -> None:
         stream = aim.chunk.stream
-        high_watermark = Versioned(HighWatermark.at(aim.entry, aim.over.value.origin), version)
+        high_watermark = Versioned(aim.following, version)
         since = self.entries_since_snapshot(stream) + 1
         self._remember(stream, StreamState(high_watermark, aim.producers.join(), since, aim.start))
         self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))
@@ -494,5 +473,7 @@ def _carried_by(state: StreamState) -> int:
 
 def _adjoining(references: list[BatchReference]) -> list[BatchReference]:
     """Where batches lie that are put one behind the other."""
+    if len(references) == 1:
+        return references  # it lies at the beginning already
     starts = accumulate([reference.length for reference in references], initial=0)
     return [reference._replace(position=start) for reference, start in zip(references, starts, strict=False)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from posixpath import basename, splitext
 from typing import Final
 from uuid import UUID, uuid5
@@ -25,11 +24,12 @@ from dray.log.foreign_segments import OWN_STORE, ForeignSegments
 from dray.log.foreign_tables import ForeignLayout
 from dray.log.jobs import JobState, Packed, Packing, advance
 from dray.log.retention import Retention
+from dray.log.segment_presence import SegmentPresence, presences
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import ForeignSegmentFault, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Operation, Put
-from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
+from dray.objects.contract import Buffer, ObjectError, ObjectStore
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -47,14 +47,6 @@ def _unseen(_: int) -> None:
 
 
 Entries = list[Versioned[IndexEntry]]
-
-
-class SegmentPresence(Enum):
-    """What is found of a segment in its store."""
-
-    THERE = "there"
-    CHANGED = "changed"  # another size, or without its manifest
-    GONE = "gone"
 
 
 @dataclass(slots=True)
@@ -202,8 +194,11 @@ class ForeignOwnership:
         present: list[tuple[IndexEntry, SegmentPresence]] = []
         try:
             borrowed = await self._borrowed(stream)
-            for segment_id, entries in (await self._foreign(stream)).items():
-                presence = await self._presence(entries[0].value)
+            foreign = await self._foreign(stream)
+            firsts = {segment_id: entries[0].value for segment_id, entries in foreign.items()}
+            seen = await presences(self._segments, firsts)
+            for segment_id, entries in foreign.items():
+                presence = seen[segment_id]
                 finding.segments += 1
                 finding.borrowed += segment_id in borrowed
                 if presence is not SegmentPresence.THERE:
@@ -225,25 +220,6 @@ class ForeignOwnership:
                 examples=finding.missing[:3],
             )
         return finding
-
-    async def _presence(self, entry: IndexEntry) -> SegmentPresence:
-        """Raises `LogUnavailable` where the store does not say."""
-        table = entry.segment()
-        objects = self._segments.objects_of(table.store)
-        try:
-            size = (await objects.head(entry.path)).size
-        except ObjectMissing:
-            return SegmentPresence.GONE
-        except ObjectError as error:
-            raise LogUnavailable(f"the foreign object store did not answer: {error}") from error
-        try:
-            if table.manifest:
-                await objects.head(table.manifest)
-        except ObjectMissing:
-            return SegmentPresence.CHANGED
-        except ObjectError as error:
-            raise LogUnavailable(f"the foreign object store did not answer: {error}") from error
-        return SegmentPresence.THERE if size == table.object_size else SegmentPresence.CHANGED
 
     # --- reading the index
 

@@ -74,14 +74,20 @@ class Lifecycle:
 
     async def create(self, count: int) -> list[int]:
         """Fresh streams, ready to be appended to."""
+        return list(await self.create_at(count))
+
+    async def create_at(self, count: int) -> dict[int, int]:
+        """Fresh streams, each with the version of its high watermark."""
         streams = await self._stream_ids.take(count)
         by_domain: dict[int, list[int]] = {}
         for stream in streams:
             by_domain.setdefault(self._store.domain(stream), []).append(stream)
-        await asyncio.gather(*[self._create(domain, group) for domain, group in by_domain.items()])
-        return streams
+        versions: dict[int, int] = dict.fromkeys(streams, 0)
+        creating = [self._create(domain, group, versions) for domain, group in by_domain.items()]
+        await asyncio.gather(*creating)
+        return versions
 
-    async def _create(self, domain: int, streams: list[int]) -> None:
+    async def _create(self, domain: int, streams: list[int], versions: dict[int, int]) -> None:
         step = min(max(1, self._store.limits.operations // 4), _CREATED_AT_ONCE)
         for first in range(0, len(streams), step):
             operations: list[Operation] = []
@@ -93,9 +99,11 @@ class Lifecycle:
                 operations.append(self._store.put_snapshot(stream, nothing, 0))
                 operations.append(put_job(stream, Job(), 0))
             try:
-                await self._store.write_in(domain, operations)
+                outcomes = await self._store.write_in(domain, operations)
             except (Ambiguous, Unavailable) as error:
                 raise LogUnavailable(f"streams could not be created: {error}") from error
+            for stream, outcome in zip(streams[first : first + step], outcomes[::4], strict=True):
+                versions[stream] = outcome.version
 
     async def close(self, streams: Sequence[int]) -> None:
         """No append to these streams succeeds once this returns, from whichever broker."""

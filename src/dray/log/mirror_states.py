@@ -6,7 +6,8 @@ the batches above it, where the snapshot lags.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
@@ -47,6 +48,13 @@ class MirroredPlace(NamedTuple):
     start: int
 
 
+class Planned(NamedTuple):
+    """A part that is on its way into the log."""
+
+    end: int
+    producers: ProducerStates  # at its end: a fork of those before it
+
+
 @dataclass(slots=True)
 class MirrorState:
     """What this process knows of a stream, at one version of its high watermark."""
@@ -56,6 +64,16 @@ class MirrorState:
     producers: ProducerStates
     snapshot: Versioned[int]  # up to which offset
     entries_since: int = 0
+    ahead: list[Planned] = field(default_factory=list)
+    """What is to be committed on top, in this order, and is not yet."""
+
+    @property
+    def planned_end(self) -> int:
+        return self.ahead[-1].end if self.ahead else self.place.end
+
+    @property
+    def planned_producers(self) -> ProducerStates:
+        return self.ahead[-1].producers if self.ahead else self.producers
 
     @property
     def place(self) -> MirroredPlace:
@@ -76,6 +94,48 @@ class MirrorStates:
 
     def forget(self, stream: int) -> None:
         self._states.pop(stream, None)
+
+    # --- what is on its way
+
+    def plan(self, state: MirrorState, parts: Iterable[Planned]) -> None:
+        """They follow all that is planned. The first of them is a fork of the producers at its end."""
+        for part in parts:
+            if not state.ahead:
+                part.producers.rebase(state.producers)
+            state.ahead.append(part)
+
+    def is_next(self, stream: int, state: MirrorState, producers: ProducerStates) -> bool:
+        """May the part with these producers be committed? Only on top of what it was planned behind."""
+        current = self._states.get(stream) is state
+        return current and bool(state.ahead) and state.ahead[0].producers is producers
+
+    def give_up(self, state: MirrorState, producers: ProducerStates) -> None:
+        """The part with these producers is not committed: nor is what was planned behind it."""
+        for place, planned in enumerate(state.ahead):
+            if planned.producers is producers:
+                del state.ahead[place:]
+                return
+
+    def committed(
+        self,
+        stream: int,
+        state: MirrorState,
+        high_watermark: Versioned[HighWatermark],
+        producers: ProducerStates,
+    ) -> None:
+        """The part with these producers is in the log."""
+        state.high_watermark = high_watermark
+        state.producers = producers.join()
+        if state.ahead and state.ahead[0].producers is producers:
+            del state.ahead[0]
+            if state.ahead:
+                state.ahead[0].producers.rebase(state.producers)
+        else:
+            state.ahead.clear()
+        state.entries_since += 1
+        # A question that came meanwhile may have put what it found here: this is as new, and knows what is on
+        # its way.
+        self._states[stream] = state
 
     # --- reading what is there
 

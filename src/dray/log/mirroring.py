@@ -21,33 +21,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from uuid import UUID
-
-import structlog
 
 from dray.foreign.faults import ForeignFault
-from dray.log import wal_keys
-from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.foreign_segments import ForeignSegments
-from dray.log.mirror_states import MirroredPlace, MirrorLost, MirrorState, MirrorStates, refusal, unavailable
+from dray.log.mirror_states import MirroredPlace, MirrorLost, MirrorState, MirrorStates, Planned, unavailable
+from dray.log.mirrored_objects import TRIES, MirrorAim, MirroredObjects, StagedObject
 from dray.log.mirrored_pieces import MOST_ABORTED, MirroredPiece, pieces_of
 from dray.log.origins import BoundaryStands
 from dray.log.producer_state import ProducerStates
 from dray.log.retention import Retention
 from dray.log.settings import LogSettings
-from dray.log.stream_store import StreamStore, Versioned
+from dray.log.stream_store import StreamStore
 from dray.log.switching import ProducersBehind, switch_stream
-from dray.log.types import LogError, LogUnavailable, StreamClosed
-from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
+from dray.log.types import LogError, LogUnavailable
+from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
-from dray.wal import object_path
 
 __all__ = [
     "MirrorLost",
+    "MirrorPlan",
     "MirrorRefused",
     "MirroredBatches",
     "MirroredPlace",
@@ -55,10 +50,7 @@ __all__ = [
     "StreamMirror",
 ]
 
-_log = structlog.get_logger(__name__)
-
 MOST_ENTRY_BYTES: Final = 16 << 20
-_TRIES: Final = 8
 _INLINE_BYTES: Final = 64 << 10
 
 
@@ -83,31 +75,21 @@ class MirroredBatches:
 
 
 @dataclass(slots=True)
-class _Aim:
-    """A stream's part of an object: the entry that is to become the head, over which version."""
+class MirrorPlan:
+    """What is to become of batches: which entries they make, and in which objects these lie. It is given to
+    `upload` and then to `commit_plan`. Where that does not happen, the collector has what is left of it."""
 
-    stream: int
+    parts: dict[int, _Parts]
+    found: dict[int, MirroredPlace | LogError]
+    objects: list[StagedObject] = field(default_factory=list)
+
+
+class _Parts(NamedTuple):
+    """Of one stream, in the order of its log."""
+
     state: MirrorState
-    piece: MirroredPiece
-    producers: ProducerStates
     data: memoryview
-    over: Versioned[HighWatermark]
-    entry: IndexEntry | None = None
-    unsure: bool = False  # a reply was lost at this version
-    tries: int = 0
-
-    def following(self) -> HighWatermark:
-        origin = self.over.value.origin
-        assert self.entry is not None
-        assert origin is not None
-        return HighWatermark.at(self.entry, replace(origin, source_epoch=self.piece.epoch))
-
-
-class _Staged(NamedTuple):
-    domain: int
-    wal_id: UUID
-    mark: wal_keys.Staging
-    version: int
+    each: list[tuple[MirroredPiece, ProducerStates]]
 
 
 class StreamMirror:
@@ -124,12 +106,10 @@ class StreamMirror:
         expiry: ExpiryClock | None = None,
     ) -> None:
         self._store = store
-        self._objects = objects
         self._runtime = runtime
-        self._settings = settings
         self._retention = retention
         self._states = MirrorStates(store, segments, expiry or UndoubtedClock(runtime))
-        self._unsettled: dict[int, list[Operation]] = {}  # by domain: of its last object
+        self._objects = MirroredObjects(store, objects, runtime, settings, self._states)
         self._most_streams = max(1, store.limits.operations // 4)
 
     def forget(self, stream: int) -> None:
@@ -179,7 +159,7 @@ class StreamMirror:
         has grown in between, or where it is not allowed (`boundary_decision.py`). The source must be fenced,
         and all of it mirrored."""
         try:
-            for _ in range(_TRIES):
+            for _ in range(TRIES):
                 with suppress(BoundaryStands, MirrorLost):
                     state = await self._states.fresh(stream)
                     if state.place.end != boundary:
@@ -210,272 +190,138 @@ class StreamMirror:
         object. Where each stands now, or why nothing more was taken of it: `MirrorLost` where another process
         was faster, `BoundaryStands` once it is switched, `MirrorRefused`, `StreamClosed`, `LogUnavailable`. A
         stream does not depend on the others. Where more follows, what can wait rides on its writes."""
-        domains: dict[int, list[MirroredBatches]] = {}
-        for piece in pieces:
-            domains.setdefault(self._store.domain(piece.stream), []).append(piece)
-        found: dict[int, MirroredPlace | LogError] = {}
-        await asyncio.gather(
-            *[self._commit_domain(domain, group, found, more_follows) for domain, group in domains.items()]
-        )
-        return found
+        plan = await self.plan(pieces)
+        await self.upload(plan)
+        return await self.commit_plan(plan, more_follows=more_follows)
 
-    async def _commit_domain(
-        self,
-        domain: int,
-        pieces: list[MirroredBatches],
-        found: dict[int, MirroredPlace | LogError],
-        more_follows: bool,
-    ) -> None:
-        parts: dict[int, list[tuple[MirroredPiece, ProducerStates]]] = {}
+    async def plan(self, pieces: Sequence[MirroredBatches]) -> MirrorPlan:
+        """Look at every batch. What is planned may follow what was planned before it and is not committed
+        yet: so it can be uploaded ahead. Plans are committed in their order."""
+        plan = MirrorPlan({}, {})
         states: dict[int, MirrorState] = {}
-        data: dict[int, memoryview] = {}
         for piece in pieces:
             try:
-                states[piece.stream] = state = await self._expected(piece)
-                parts[piece.stream] = await self._parts(piece, state)
-                data[piece.stream] = piece.batches
-                found[piece.stream] = state.place
+                states[piece.stream] = await self._expected(piece)
             except LogError as error:
-                found[piece.stream] = error
+                plan.found[piece.stream] = error
             except MetadataError as error:
-                found[piece.stream] = unavailable(piece.stream, error)
+                plan.found[piece.stream] = unavailable(piece.stream, error)
+        wanted = [piece for piece in pieces if piece.stream in states]
+        bases = [states[piece.stream].planned_producers for piece in wanted]
+        ends = [states[piece.stream].planned_end for piece in wanted]
+        now_ms = self._runtime.wall_ms()
+
+        def work() -> list[list[tuple[MirroredPiece, ProducerStates]] | MirrorRefused]:
+            return [_parts_of(*each, now_ms) for each in zip(wanted, ends, bases, strict=True)]
+
+        is_little = sum([len(piece.batches) for piece in wanted]) <= _INLINE_BYTES
+        walked = work() if is_little else await self._runtime.in_thread(work)
+        for piece, end, parts in zip(wanted, ends, walked, strict=True):
+            state = states[piece.stream]
+            if isinstance(parts, MirrorRefused):
+                plan.found[piece.stream] = parts
+            elif self._states.get(piece.stream) is not state or state.planned_end != end:
+                plan.found[piece.stream] = _lost(piece, state.planned_end)
+            else:
+                self._states.plan(state, [Planned(part.end, producers) for part, producers in parts])
+                plan.parts[piece.stream] = _Parts(state, piece.batches, parts)
+                plan.found[piece.stream] = state.place
+        return plan
+
+    async def upload(self, plan: MirrorPlan) -> None:
+        """All that was planned is durable, or has failed: `commit_plan` says which."""
+        domains: dict[int, list[int]] = {}
+        for stream in plan.parts:
+            domains.setdefault(self._store.domain(stream), []).append(stream)
+        for objects in await asyncio.gather(
+            *[self._upload_domain(domain, streams, plan) for domain, streams in domains.items()]
+        ):
+            plan.objects += objects
+
+    async def _upload_domain(self, domain: int, streams: list[int], plan: MirrorPlan) -> list[StagedObject]:
+        found: list[StagedObject] = []
         number = 0
-        while streams := [stream for stream, each in parts.items() if number < len(each)]:
+        while streams := [stream for stream in streams if number < len(plan.parts[stream].each)]:
             for first in range(0, len(streams), self._most_streams):
-                some = streams[first : first + self._most_streams]
                 aims = {
-                    stream: _Aim(
-                        stream,
-                        states[stream],
-                        *parts[stream][number],
-                        data[stream],
-                        states[stream].high_watermark,
-                    )
-                    for stream in some
+                    stream: MirrorAim(stream, state, *each[number], data)
+                    for stream in streams[first : first + self._most_streams]
+                    for state, data, each in [plan.parts[stream]]
                 }
                 try:
-                    outcome = await self._commit_object(domain, aims, more_follows)
+                    found.append(await self._objects.upload(domain, aims))
                 except (MetadataError, ObjectError) as error:
-                    outcome = {stream: unavailable(stream, error) for stream in aims}
-                for stream, error_of in outcome.items():
-                    if error_of is None:
-                        found[stream] = states[stream].place
-                    else:
-                        found[stream] = error_of
-                        del parts[stream]
-                        self._states.forget(stream)
+                    for stream, aim in aims.items():
+                        self._fail(plan, aim, unavailable(stream, error))
+            streams = [stream for stream in streams if isinstance(plan.found[stream], MirroredPlace)]
             number += 1
+        return found
+
+    async def commit_plan(
+        self, plan: MirrorPlan, *, more_follows: bool = False
+    ) -> Mapping[int, MirroredPlace | LogError]:
+        """See `commit_all`. Plans before it are committed, or have failed."""
+        domains: dict[int, list[StagedObject]] = {}
+        for staged in plan.objects:
+            domains.setdefault(staged.domain, []).append(staged)
+        await asyncio.gather(
+            *[self._commit_objects(objects, plan, more_follows) for objects in domains.values()]
+        )
+        return plan.found
+
+    async def _commit_objects(
+        self, objects: Sequence[StagedObject], plan: MirrorPlan, more_follows: bool
+    ) -> None:
+        for staged in objects:
+            try:
+                outcome = await self._objects.commit(staged, more_follows)
+            except MetadataError as error:
+                outcome = {stream: unavailable(stream, error) for stream in staged.aims}
+            for stream, error_of in outcome.items():
+                aim = staged.aims[stream]
+                if error_of is not None:
+                    self._fail(plan, aim, error_of)
+                    if self._states.get(stream) is aim.state:
+                        self._states.forget(stream)  # what is known of it is old
+                elif isinstance(plan.found[stream], MirroredPlace):
+                    plan.found[stream] = aim.state.place
+
+    def _fail(self, plan: MirrorPlan, aim: MirrorAim, error: LogError) -> None:
+        if isinstance(plan.found[aim.stream], MirroredPlace):
+            plan.found[aim.stream] = error
+        self._states.give_up(aim.state, aim.producers)
 
     async def _expected(self, piece: MirroredBatches) -> MirrorState:
         """The state that the piece follows. Raises `MirrorLost`, `BoundaryStands`, `StreamClosed`."""
         state = self._states.get(piece.stream)
-        if state is None or state.place.end != piece.expected.end:
+        if state is not None and state.ahead and state.place.end == piece.expected.end:
+            state.ahead.clear()  # what was planned is read again
+        if state is None or state.planned_end != piece.expected.end:
             state = await self._states.fresh(piece.stream)
-        if state.place.end != piece.expected.end:
+        if state.planned_end != piece.expected.end:
             self._states.forget(piece.stream)
-            raise MirrorLost(
-                f"stream {piece.stream} ends at {state.place.end}, not at {piece.expected.end}: another "
-                "process mirrors it"
-            )
+            raise _lost(piece, state.planned_end)
         return state
 
-    async def _parts(
-        self, piece: MirroredBatches, state: MirrorState
-    ) -> list[tuple[MirroredPiece, ProducerStates]]:
-        def work() -> list[tuple[MirroredPiece, ProducerStates]]:
-            return pieces_of(
-                piece.batches,
-                state.place.end,
-                piece.aborted,
-                state.producers,
-                now_ms,
-                most_bytes=MOST_ENTRY_BYTES,
-                most_aborted=MOST_ABORTED,
-            )
 
-        now_ms = self._runtime.wall_ms()
-        try:
-            if len(piece.batches) <= _INLINE_BYTES:
-                return work()
-            return await self._runtime.in_thread(work)
-        except ForeignFault as fault:
-            raise MirrorRefused(f"stream {piece.stream}: what the source gave: {fault.reason}") from fault
+def _lost(piece: MirroredBatches, end: int) -> MirrorLost:
+    return MirrorLost(
+        f"stream {piece.stream} ends at {end}, not at {piece.expected.end}: another process mirrors it"
+    )
 
-    async def _commit_object(
-        self, domain: int, aims: dict[int, _Aim], more_follows: bool
-    ) -> dict[int, LogError | None]:
-        """One object. What became of each stream: None where it was taken in."""
-        wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
-        path = object_path(self._settings.zone, domain, created_ms, wal_id)
-        streams = tuple(sorted(aims))
-        ends = tuple([aims[stream].piece.end for stream in streams])
-        mark = wal_keys.Staging(path, streams, wal_keys.StagingKind.MIRROR, ends)
-        # If this raises, the id is burnt: nothing is ever uploaded under it.
-        unsettled = self._unsettled.get(domain, [])
-        outcomes = await self._store.write_in(domain, [*wal_keys.stage(wal_id, mark), *unsettled])
-        self._unsettled.pop(domain, None)
-        staged = _Staged(domain, wal_id, mark, outcomes[0].version)
-        size = sum([aim.piece.size for aim in aims.values()])
-        position, parts = 0, []
-        for stream in streams:
-            aim = aims[stream]
-            parts.append(aim.data[aim.piece.begin : aim.piece.begin + aim.piece.size])
-            aim.entry = aim.piece.entry(aim.over.value, wal_id, path, size, position, created_ms)
-            position += aim.piece.size
-        try:
-            await self._objects.put(path, parts)
-        except ObjectError:
-            await self._settle(staged, streams)
-            raise
-        found, undecided = await self._commit(staged, aims)
-        if undecided:
-            # A write may still apply: the references and the mark stay, and the collector decides.
-            _log.warning("mirrored object left to the collector", path=path)
-        else:
-            failed = [stream for stream, error in found.items() if error is not None]
-            await self._settle(staged, failed, later=more_follows)
-        await asyncio.gather(
-            *[
-                self._states.put_snapshot(stream, aims[stream].state, is_due=not more_follows)
-                for stream, error in found.items()
-                if error is None
-            ]
+
+def _parts_of(
+    piece: MirroredBatches, end: int, producers: ProducerStates, now_ms: int
+) -> list[tuple[MirroredPiece, ProducerStates]] | MirrorRefused:
+    try:
+        return pieces_of(
+            piece.batches,
+            end,
+            piece.aborted,
+            producers,
+            now_ms,
+            most_bytes=MOST_ENTRY_BYTES,
+            most_aborted=MOST_ABORTED,
         )
-        return found
-
-    async def _settle(self, staged: _Staged, failed: Sequence[int], *, later: bool = False) -> None:
-        """`later`: with the next object of the domain. If there is none after all, the collector settles."""
-        operations = wal_keys.settle(staged.wal_id, staged.version, failed, staged.mark)
-        if later:
-            self._unsettled[staged.domain] = operations
-            return
-        try:
-            await self._store.write_in(staged.domain, operations)
-        except MetadataError as error:
-            _log.warning("mirrored object not settled: the collector does it", error=str(error))
-
-    async def _commit(
-        self, staged: _Staged, aims: Mapping[int, _Aim]
-    ) -> tuple[dict[int, LogError | None], bool]:
-        """What became of each stream, and whether a write may still apply."""
-        found: dict[int, LogError | None] = {}
-        waiting = dict(aims)
-        undecided = False
-        for attempt in range(_TRIES):
-            if not waiting:
-                break
-            if attempt:
-                await self._runtime.sleep(self._settings.retry_seconds * attempt)
-            if not await self._still_ours(staged):
-                undecided = True  # a collector has taken the object, and decides what becomes of it
-                break
-            outcomes = await self._write(staged.domain, waiting)
-            for stream, aim in list(waiting.items()):
-                outcome = outcomes[stream]
-                if outcome is not None and outcome.applied:
-                    self._committed(aim, outcome.version)
-                    found[stream] = None
-                    del waiting[stream]
-                    continue
-                aim.unsure = aim.unsure or outcome is None
-                try:
-                    verdict = await self._look(staged, aim)
-                except MetadataError:
-                    continue  # looked at again
-                if verdict is not _AGAIN:
-                    found[stream] = verdict
-                    del waiting[stream]
-        for stream, aim in waiting.items():
-            undecided = undecided or aim.unsure
-            found[stream] = LogUnavailable(f"stream {stream}: the mirror's commit did not come through")
-        return found, undecided
-
-    async def _still_ours(self, staged: _Staged) -> bool:
-        """The look at the mark, by its version, after the high watermarks were read: see
-        `Committer._still_ours`."""
-        for attempt in range(self._settings.retry_limit):
-            try:
-                record = await self._store.get_in(staged.domain, keys.staging(staged.wal_id))
-            except MetadataError:
-                await self._runtime.sleep(self._settings.retry_seconds * (attempt + 1))
-                continue
-            return record is not None and record.version == staged.version
-        return False
-
-    async def _write(self, domain: int, aims: Mapping[int, _Aim]) -> dict[int, Outcome | None]:
-        """Each stream's outcome; None if the reply was lost. Streams do not depend on each other, so they may
-        be in several writes."""
-        found: dict[int, Outcome | None] = {}
-        limits = self._store.limits
-        part: list[Operation] = []
-        places: dict[int, int] = {}
-        size = 0
-        for stream, aim in aims.items():
-            pair = self._store.advance(stream, aim.over, aim.following())
-            more = sum([len(put.value) for put in pair])
-            if places and (size + more > limits.value_bytes or len(part) + len(pair) > limits.operations):
-                await self._write_part(domain, part, places, found)
-                part, places, size = [], {}, 0
-            places[stream] = len(part)
-            part += pair
-            size += more
-        await self._write_part(domain, part, places, found)
-        return found
-
-    async def _write_part(
-        self,
-        domain: int,
-        part: list[Operation],
-        places: dict[int, int],
-        found: dict[int, Outcome | None],
-    ) -> None:
-        try:
-            outcomes = await self._store.write_in(domain, part)
-        except Unavailable:
-            found.update(dict.fromkeys(places, _NOT_DONE))
-        except Ambiguous:
-            found.update(dict.fromkeys(places))
-        else:
-            found.update({stream: outcomes[place] for stream, place in places.items()})
-
-    async def _look(self, staged: _Staged, aim: _Aim) -> LogError | None:
-        """What became of a write that was not seen to apply: None if it did, `_AGAIN` if it is to be sent
-        again, or why it never will. High watermark first, then the index: see `Committer._find`."""
-        await self._store.barrier(aim.stream)
-        mark = await self._store.high_watermark(aim.stream)
-        if mark is None:
-            return StreamClosed(f"stream {aim.stream} is closed")
-        head = mark.value.head
-        if head is not None and head.object_id == staged.wal_id:
-            self._committed(aim, mark.version)
-            return None
-        assert aim.entry is not None
-        filed = await self._store.entry(aim.stream, aim.entry.end, aim.entry.cumulative_size)
-        if filed is not None and filed.value.object_id == staged.wal_id:
-            self._committed(aim, 0)
-            self._states.forget(aim.stream)  # it has moved on since: what is known here is old
-            return None
-        refused = refusal(aim.stream, mark.value)
-        if refused is not None:
-            return refused
-        if mark.value.end != aim.over.value.end:
-            return MirrorLost(
-                f"stream {aim.stream} ends at {mark.value.end} by now: another process mirrors it"
-            )
-        # Sealed meanwhile, or not written at all. A late copy of the write expects a version that is gone, or
-        # is this very write.
-        aim.over = mark
-        return _AGAIN
-
-    def _committed(self, aim: _Aim, version: int) -> None:
-        state = aim.state
-        state.high_watermark = Versioned(aim.following(), version)
-        producers = aim.producers
-        while (joined := producers.join()) is not producers:
-            producers = joined
-        state.producers = producers
-        state.entries_since += 1
-
-
-_AGAIN: Final = LogUnavailable("send it again")
-_NOT_DONE: Final = Outcome(False, -1)
+    except ForeignFault as fault:
+        return MirrorRefused(f"stream {piece.stream}: what the source gave: {fault.reason}")

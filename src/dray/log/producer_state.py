@@ -71,6 +71,11 @@ class ProducerStates:
         self._base._own.update(self._own)
         return self._base
 
+    def rebase(self, base: ProducerStates) -> None:
+        """What this was forked from has been joined into `base`. Without this, forks of forks would make a
+        chain without end."""
+        self._base = base
+
     def get(self, producer_id: int) -> ProducerEntry | None:
         producer = self._own.get(producer_id)
         if producer is None and self._base is not None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 import structlog
 
@@ -71,6 +72,7 @@ _log = structlog.get_logger(__name__)
 # Bytes that a frame may hold beside its batch and still be kept whole in the tail cache.
 _SPARE_BYTES = 4096
 _UNFOLDED_AT_ONCE = 256 << 20
+_KNOWN_FROM_CREATION = 4096  # streams of one call: a state takes memory until it is idle for a while
 # At least so long from pack to pack: one takes a dozen writes of the metadata store.
 _PACK_SECONDS = 0.5
 
@@ -156,7 +158,9 @@ class Log:
             expiry=self._expiry,
             foreign=foreign,
         )
-        self._committers = [
+        across = settings.carry is not None and settings.carry.across_domains
+        lanes = 1 if across else domains
+        each_committer = [
             Committer(
                 self._streams,
                 runtime,
@@ -166,8 +170,9 @@ class Log:
                 self._observer.commit_retried,
                 self._expiry,
             )
-            for _ in range(domains)
+            for _ in range(lanes)
         ]
+        self._committers = [each_committer[domain % lanes] for domain in range(domains)]
         self._pipelines = [
             DomainPipeline(
                 domain, store, objects, runtime, settings, committer, self._observer, self._settled
@@ -202,20 +207,19 @@ class Log:
             most_streams = max(1, store.limits.operations // 3 - 16)
             self._lanes = [
                 CarriedLane(
-                    domain,
                     runtime,
                     settings.carry,
-                    backlogs[domain],
+                    backlogs,
                     committer,
                     self._observer,
                     self._settled,
                     self._much_is_carried.set,
                     most_streams,
                 )
-                for domain, committer in enumerate(self._committers)
+                for committer in each_committer
             ]
-            for pipeline, lane in zip(self._pipelines, self._lanes, strict=True):
-                pipeline.carry_by(lane)
+            for domain, pipeline in enumerate(self._pipelines):
+                pipeline.carry_by(self._lanes[domain % lanes])
         self._collections = 0
         self._tasks: list[KeptTask] = []
         self._has_appended = False  # lately
@@ -250,7 +254,11 @@ class Log:
     # --- streams
 
     async def create_streams(self, count: int) -> list[int]:
-        return await self._lifecycle.create(count)
+        """Fresh streams. This broker knows the state of the first ones: it need not read it to append."""
+        versions = await self._lifecycle.create_at(count)
+        for stream, version in islice(versions.items(), _KNOWN_FROM_CREATION):
+            self._committers[stream % self._domains].created(stream, version)
+        return list(versions)
 
     async def take_stream_ids(self, count: int) -> list[int]:
         """Fresh ids, for streams that are laid down by other means (`foreign_attach.py`)."""
@@ -407,7 +415,7 @@ class Log:
             await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
             before = self._reader.kept_bytes
             self._reader.forget_idle()
-            for committer in self._committers:
+            for committer in dict.fromkeys(self._committers):
                 committer.forget_idle()
             for lane in self._lanes:
                 lane.forget_idle()

@@ -26,6 +26,7 @@ from dray.metadata.contract import (
     Put,
     StoredValue,
 )
+from dray.metadata.domains import domains_writer
 
 __all__ = ["StreamStore", "StreamView", "Versioned"]
 
@@ -36,6 +37,7 @@ class StreamStore:
         self.domains = domains
         self.producer_expiry_ms = producer_expiry_ms
         self._barriers = Barriers(store)
+        self.write_domains = domains_writer(store)
 
     def domain(self, stream: int) -> int:
         return keys.domain_of_stream(stream, self.domains)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 
 from dray.metadata.contract import Change
 
@@ -35,15 +36,15 @@ class _Watcher:
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
-    def take(self) -> Change | None:
+    def take(self) -> list[Change]:
+        """All that there is."""
         if self.anything:
             self.anything = False
-            return Change(None)
-        if self.keys:
-            key = next(iter(self.keys))
-            del self.keys[key]
-            return Change(key)
-        return None
+            return [Change(None)]
+        if not self.keys:
+            return []
+        keys, self.keys = self.keys, {}
+        return [Change(key) for key in keys]
 
 
 class WatchHub:
@@ -76,14 +77,21 @@ class WatchHub:
                 watcher.wake()
 
     async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+        async with aclosing(self.watch_many(domain)) as news:
+            async for changes in news:
+                for change in changes:
+                    yield change
+
+    async def watch_many(self, domain: int) -> AsyncGenerator[list[Change], None]:
+        """The same, by as many as there are: a generator between a busy store and its watcher costs more than
+        what it hands on."""
         watcher = _Watcher()
         watchers = self._watchers.setdefault(domain, {})
         watchers[watcher] = None
         try:
             while not self._closed:
-                change = watcher.take()
-                if change is not None:
-                    yield change
+                if changes := watcher.take():
+                    yield changes
                     continue
                 watcher.waiting = asyncio.get_running_loop().create_future()
                 await watcher.waiting

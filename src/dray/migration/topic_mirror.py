@@ -1,14 +1,15 @@
 """The mirror of a topic: read from its source by leader, and taken into the log, until it is switched.
 
-Each leader is read by a task of its own, and what it gave is committed while the next answer comes. What is
-in memory is bounded by that (`MirrorLimits`). Nothing is kept elsewhere: a mirror that begins goes on at the
-high watermarks. A partition that cannot go on is named and left, and the others are not held up by it.
+Each leader is read by a task of its own. What it gave is looked at, uploaded and committed while the next
+answers come: uploads go side by side, commits in order. What is in memory is bounded (`MirrorLimits`).
+Nothing is kept elsewhere: a mirror that begins goes on at the high watermarks. A partition that cannot go on
+is named and left, and the others are not held up by it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -18,11 +19,13 @@ import structlog
 
 from dray.client.cluster import PASSING, Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
-from dray.log.mirroring import MirroredBatches, MirroredPlace, MirrorRefused, StreamMirror
+from dray.log.mirroring import MirroredBatches, MirroredPlace, MirrorPlan, MirrorRefused, StreamMirror
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
+from dray.migration.leader_reads import Answers, LeaderReads, PieceReader
+from dray.migration.news import News
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.mirror import MirrorPiece, MirrorPlace
 from dray.upstream.source import SourceProducer
 
 _log = structlog.get_logger(__name__)
@@ -32,12 +35,13 @@ HURRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Of one leader. What is committed is in memory, and what is gathered meanwhile: each is an object's
-    worth of bytes and one answer, at most."""
+    """Of one leader. In memory are, at most: two answers that are read, what is gathered, and the commits
+    under way. What is gathered, and each commit, is `object_bytes` and one answer."""
 
-    answer_bytes: int = 16 << 20
+    answer_bytes: int = 8 << 20
     partition_bytes: int = 4 << 20
-    object_bytes: int = 4 << 20  # so much is committed at once, or
+    object_bytes: int = 12 << 20  # so much is committed at once, or
+    commits: int = 3  # under way
     linger_seconds: float = 1.0  # what has come in so long
     small_bytes: int = 256 << 10  # after an answer of less, the next one is asked for a little later
     small_seconds: float = 0.1
@@ -51,6 +55,7 @@ class MirrorProgress:
 
     end: int  # mirrored
     last_stable: int | None = None  # of the source, as it last said; None before its first answer
+    heard: float | None = None  # when it said so
     stopped: str | None = None  # why it does not go on
     is_ours: bool = False  # it was switched: nothing is mirrored any more
 
@@ -61,16 +66,6 @@ class MirrorProgress:
     @property
     def is_at_work(self) -> bool:
         return self.stopped is None and not self.is_ours
-
-
-class PieceReader(Protocol):
-    """`upstream.mirror.MirrorReader`."""
-
-    def by_leader(self, partitions: Mapping[int, MirrorPlace]) -> dict[Address, dict[int, MirrorPlace]]: ...
-
-    async def read_each(
-        self, leader: Address, places: Mapping[int, MirrorPlace]
-    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]: ...
 
 
 class MirroredSource(Protocol):
@@ -90,9 +85,6 @@ class _Gathered:
     pieces: list[memoryview] = field(default_factory=list)
     aborted: set[tuple[int, int]] = field(default_factory=set)
 
-    def joined(self) -> memoryview:
-        return self.pieces[0] if len(self.pieces) == 1 else memoryview(b"".join(self.pieces))
-
 
 class TopicMirror:
     """`run` until nothing is left to mirror, or it is cancelled. `streams`: by partition."""
@@ -108,6 +100,7 @@ class TopicMirror:
         *,
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
+        on_read: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`topic_id`: that of the source's topic when it was linked. One that was made anew has another."""
         self._source = source
@@ -118,11 +111,14 @@ class TopicMirror:
         self._limits = limits
         self._topic_id = topic_id
         self._on_progress = on_progress
+        self._on_read = on_read  # so many bytes
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
+        self._dry: dict[int, int] = {}  # where an answer had nothing at all
         self._hurry_until = float("-inf")
         self._reading: dict[Address, dict[int, MirrorPlace]] = {}  # where each leader's next pieces begin
         self._unled = asyncio.Event()  # a partition has lost its leader
+        self._news = News(runtime)
         self.progress: dict[int, MirrorProgress] = {}
 
     def hurry(self) -> None:
@@ -202,9 +198,11 @@ class TopicMirror:
         except StreamClosed:
             self._stop(partition, "the topic was deleted at Dray")
         except LogError as error:
-            _log.warning("mirror: the log did not answer", partition=partition, error=str(error))
+            if self._news.is_news(partition):
+                _log.warning("mirror: the log did not answer", partition=partition, error=str(error))
             return False
         else:
+            self._news.forget(partition)
             self._places[partition] = place
             if progress is None:
                 self.progress[partition] = MirrorProgress(place.end)
@@ -228,8 +226,10 @@ class TopicMirror:
         except AuthenticationFailed:
             raise
         except (ClientError, RequestFailed) as error:
-            _log.warning("mirror: the source does not answer", error=str(error))
+            if self._news.is_news("source"):
+                _log.warning("mirror: the source does not answer", error=str(error))
             return False
+        self._news.forget("source")
         if self._topic_id is not None and self._source.topic_id != self._topic_id:
             for partition, progress in self.progress.items():
                 if progress.is_at_work:
@@ -243,49 +243,63 @@ class TopicMirror:
         """Until none of its partitions is left, or it cannot be reached: then they are looked at again. What
         was read and is not committed is read again."""
         reading = self._reading[leader]
-        committing: asyncio.Task[set[int]] | None = None
+        reads = LeaderReads(self._reader, self._runtime, leader, self._has_more)
+        commits: list[asyncio.Task[set[int]]] = []  # in their order
         look_at = self._runtime.monotonic()
         try:
             while reading:
-                gathered = await self._gather(leader, reading, look_at)
-                if committing is not None:
-                    for partition in await committing:
-                        gathered.pop(partition, None)
-                        if partition in reading:
-                            reading[partition] = _place_of(self._places[partition])
-                    committing = None
-                if self._runtime.monotonic() >= look_at:
+                gathered = await self._gather(leader, reads, reading, look_at)
+                is_time = self._runtime.monotonic() >= look_at
+                again = await self._end_commits(commits, 0 if is_time else self._limits.commits - 1)
+                for partition in again:
+                    gathered.pop(partition, None)
+                    if partition in reading:
+                        reading[partition] = _place_of(self._places[partition])
+                if is_time:
                     await self._look_around(reading, gathered)
                     look_at = self._runtime.monotonic() + self._limits.look_seconds
                 for partition in [each for each in reading if not self.progress[each].is_at_work]:
                     del reading[partition]
                 if gathered:
-                    committing = self._runtime.spawn(
-                        self._commit(gathered, self._more_follows(reading)), "mirror commit"
-                    )
-            if committing is not None:
-                await committing
+                    plan = await self._plan(gathered)
+                    commit = self._commit(plan, self._more_follows(reading), commits[-1:])
+                    commits.append(self._runtime.spawn(commit, "mirror commit"))
+            await self._end_commits(commits, 0)
         except AuthenticationFailed:
             raise
         except (ClientError, RequestFailed) as error:
-            _log.info("mirror: a leader does not answer", leader=leader, error=str(error))
-            if committing is not None:
-                await committing
+            if self._news.is_news(leader):
+                _log.info("mirror: a leader does not answer", leader=leader, error=str(error))
+            await self._end_commits(commits, 0)
             await self._runtime.sleep(self._limits.pause_seconds)
         finally:
-            if committing is not None and not committing.done():
-                committing.cancel()
-                await asyncio.wait([committing])
+            await reads.stop()
+            for task in commits:
+                task.cancel()
+            if commits:
+                await asyncio.wait(commits)
+
+    async def _end_commits(self, commits: list[asyncio.Task[set[int]]], most: int) -> set[int]:
+        """Until no more than so many are under way. The partitions of which something was not taken in, and
+        so nothing that was read after it: none of them is under way any more."""
+        again: set[int] = set()
+        while commits and (again or len(commits) > most or commits[0].done()):
+            again |= await commits[0]
+            del commits[0]
+        return again
 
     async def _gather(
-        self, leader: Address, reading: dict[int, MirrorPlace], look_at: float
+        self, leader: Address, reads: LeaderReads, reading: dict[int, MirrorPlace], look_at: float
     ) -> dict[int, _Gathered]:
         """Answers, until they are worth an object, or have waited long enough. Moves `reading` on."""
         gathered: dict[int, _Gathered] = {}
         total = 0
         first: float | None = None
         while reading:
-            size = self._take(await self._reader.read_each(leader, dict(reading)), gathered, reading)
+            asked, answers = await reads.next(reading)
+            self._news.forget(leader)
+            size = self._take(asked, answers, gathered, reading)
+            reads.read_ahead(reading)
             total += size
             now = self._runtime.monotonic()
             if gathered and first is None:
@@ -301,65 +315,94 @@ class TopicMirror:
 
     def _take(
         self,
-        answers: Mapping[int, MirrorPiece | MirrorStopped | RequestFailed],
+        asked: Mapping[int, MirrorPlace],
+        answers: Answers,
         gathered: dict[int, _Gathered],
         reading: dict[int, MirrorPlace],
     ) -> int:
         size = 0
         for partition, answer in answers.items():
+            if reading.get(partition) != asked[partition]:
+                continue  # it was asked for before the partition was set back, or left
             if isinstance(answer, MirrorPiece):
-                size += self._take_piece(answer, gathered, reading)
+                size += self._take_piece(answer, asked[partition], gathered, reading)
                 continue
             del reading[partition]
             if isinstance(answer, RequestFailed) and answer.code in PASSING:
                 self._unled.set()
             else:
                 self._stop(partition, str(answer))
+        if not size:
+            self._dry.update({partition: place.offset for partition, place in asked.items()})
         return size
 
     def _take_piece(
-        self, piece: MirrorPiece, gathered: dict[int, _Gathered], reading: dict[int, MirrorPlace]
+        self,
+        piece: MirrorPiece,
+        asked: MirrorPlace,
+        gathered: dict[int, _Gathered],
+        reading: dict[int, MirrorPlace],
     ) -> int:
         partition = piece.partition
         self._starts[partition] = piece.source_start
         progress = self.progress[partition]
+        progress.heard = self._runtime.monotonic()
+        self._on_read(len(piece.batches))
         if progress.last_stable != piece.last_stable:
             progress.last_stable = piece.last_stable
             self._said(partition)
         if not piece.batches:
             return 0
-        some = gathered.setdefault(partition, _Gathered(reading[partition].offset))
+        some = gathered.setdefault(partition, _Gathered(asked.offset))
         some.pieces.append(piece.batches)
         some.aborted.update(piece.aborted)
+        del reading[partition]  # to the end: a leader fills its answer in the order of the request
         reading[partition] = piece.place
         return len(piece.batches)
 
+    def _is_behind(self, partition: int, offset: int) -> bool:
+        return offset < (self.progress[partition].last_stable or 0)
+
+    def _has_more(self, partition: int, offset: int) -> bool:
+        """So that a read does not wait. Where compaction has removed the last records, there is nothing below
+        the last stable offset: an answer without any says so."""
+        return self._is_behind(partition, offset) and self._dry.get(partition) != offset
+
     def _more_follows(self, reading: Mapping[int, MirrorPlace]) -> bool:
         """Has the source more than what was read of all these?"""
-        return all(
-            place.offset < (self.progress[partition].last_stable or 0) for partition, place in reading.items()
-        )
+        return all(self._is_behind(partition, place.offset) for partition, place in reading.items())
 
     # --- into the log
 
-    async def _commit(self, gathered: Mapping[int, _Gathered], more_follows: bool) -> set[int]:
-        """The partitions of which nothing was taken in: what else was read of them is read again."""
-        again = {
-            partition for partition, some in gathered.items() if some.begin != self._places[partition].end
-        }
-        partitions = {self._streams[partition]: partition for partition in gathered if partition not in again}
-        outcomes = await self._mirror.commit_all(
+    async def _plan(self, gathered: Mapping[int, _Gathered]) -> MirrorPlan:
+        joined = {partition: await self._joined(some.pieces) for partition, some in gathered.items()}
+        return await self._mirror.plan(
             [
                 MirroredBatches(
-                    stream,
-                    gathered[partition].joined(),
-                    sorted(gathered[partition].aborted),
-                    self._places[partition],
+                    self._streams[partition],
+                    joined[partition],
+                    sorted(some.aborted),
+                    self._places[partition]._replace(end=some.begin),
                 )
-                for stream, partition in partitions.items()
-            ],
-            more_follows=more_follows,
+                for partition, some in gathered.items()
+            ]
         )
+
+    async def _joined(self, pieces: list[memoryview]) -> memoryview:
+        if len(pieces) == 1:
+            return pieces[0]
+        return memoryview(await self._runtime.in_thread(b"".join, pieces))
+
+    async def _commit(
+        self, plan: MirrorPlan, more_follows: bool, before: Sequence[asyncio.Task[set[int]]]
+    ) -> set[int]:
+        """The partitions of which nothing was taken in: what else was read of them is read again."""
+        again: set[int] = set()
+        await self._mirror.upload(plan)
+        if before:
+            await asyncio.wait(before)
+        outcomes = await self._mirror.commit_plan(plan, more_follows=more_follows)
+        partitions = {stream: partition for partition, stream in self._streams.items() if stream in outcomes}
         for stream, partition in partitions.items():
             outcome = outcomes[stream]
             if isinstance(outcome, MirroredPlace):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -74,13 +74,20 @@ class Worker(Generic[AnyJob]):
 
     def submit(self, job: AnyJob) -> asyncio.Future[Any]:
         """Queue a job; call it on the event loop's thread only."""
+        self.submit_all((job,))
+        return job.future
+
+    def submit_all(self, jobs: Sequence[AnyJob]) -> None:
+        """Queue jobs at once: the thread takes them as one batch, unless it is in the middle of taking one.
+        Each has its own future."""
         if self._closing:
             raise RuntimeError("the worker is closed")
-        job.future = self._loop.create_future()
-        job.submitted = self._clock()
-        self._queue.append(job)
+        now = self._clock()
+        for job in jobs:
+            job.future = self._loop.create_future()
+            job.submitted = now
+        self._queue.extend(jobs)
         self._wake()
-        return job.future
 
     def withdraw(self, before: float, error: Callable[[], Exception]) -> int:
         """Fail the jobs queued before that time which nobody has begun. (When the thread comes in

@@ -13,6 +13,7 @@ import json
 import ssl
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -85,6 +86,7 @@ class _Provider:
     authorization: str
     token: HttpsAddress
     secret_in_form: bool
+    end_session: str | None
     keys: KeySet
     read: float
 
@@ -122,6 +124,15 @@ class OpenIdProvider:
             "code_challenge": challenge.decode(),
             "code_challenge_method": "S256",
         }
+        return f"{at}{'&' if '?' in at else '?'}{urlencode(asked)}"
+
+    async def end_address(self, after: str) -> str:
+        """Where the browser goes to log out at the provider, and `after` that: an address that the provider
+        has to know. Raises `OidcFailed`."""
+        at = (await self._provider()).end_session
+        if at is None:
+            raise OidcFailed(f"{self.name} names no address for it (end_session_endpoint)")
+        asked = {"client_id": self._client.client_id, "post_logout_redirect_uri": after}
         return f"{at}{'&' if '?' in at else '?'}{urlencode(asked)}"
 
     async def exchange(self, code: str, attempt: LoginAttempt) -> Granted:
@@ -231,7 +242,12 @@ class OpenIdProvider:
             keys = await self._runtime.in_thread(KeySet, document)
         except (HttpsFailed, InvalidKeySet) as error:
             raise OidcFailed(f"{keys_at.name} gives no keys: {error}") from None
-        return _Provider(said["authorization_endpoint"], token, in_form, keys, self._runtime.monotonic())
+        ends = None
+        with suppress(OidcFailed):  # logins go on without it
+            self._address(said, "end_session_endpoint")
+            ends = str(said["end_session_endpoint"])
+        read = self._runtime.monotonic()
+        return _Provider(said["authorization_endpoint"], token, in_form, ends, keys, read)
 
     def _address(self, said: Mapping[str, Any], field_name: str) -> HttpsAddress:
         """Only a provider on this machine may lead to one without TLS."""

@@ -246,10 +246,19 @@ class BundledEncryption:
         size = _lib.BIO_get_mem_data(self._outgoing, self._place)
         return take(_BIO_READ, self._outgoing_address, size) if size > 0 else b""
 
-    def send(self, descriptor: int, data: Buffer) -> tuple[int, bytes]:
+    def send(
+        self, descriptor: int, buffers: list[Buffer], limit: int, scratch: memoryview
+    ) -> tuple[int, bytes]:
         _lib.ERR_clear_error()
         done, left, failed = send_records(
-            _SSL_WRITE, self._ssl_address, _BIO_READ, self._outgoing_address, descriptor, data
+            _SSL_WRITE,
+            self._ssl_address,
+            _BIO_READ,
+            self._outgoing_address,
+            descriptor,
+            buffers,
+            limit,
+            scratch,
         )
         if failed:
             raise EncryptionFailed(meaning_of(_reason()))

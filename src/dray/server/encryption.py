@@ -43,10 +43,13 @@ class Encryption(Protocol):
     def take(self) -> bytes:
         """What the socket has to send."""
 
-    def send(self, descriptor: int, data: Buffer) -> tuple[int, bytes] | None:
-        """Encrypt and send, until all is sent or the socket takes no more: how much of `data` was encrypted,
-        and what of that is left to be sent. None where the library cannot do both at once: then nothing was
-        done. Raises `EncryptionFailed`."""
+    def send(
+        self, descriptor: int, buffers: list[Buffer], limit: int, scratch: memoryview
+    ) -> tuple[int, bytes] | None:
+        """Encrypt and send so much of the buffers, until all of that is sent or the socket takes no more: how
+        much was encrypted, and what of that is left to be sent. As much goes to the socket at once as the
+        scratch buffer holds. None where the library cannot do both: then nothing was done. Raises
+        `EncryptionFailed`."""
 
     def peer_certificate(self) -> bytes | None:
         """In DER, verified."""
@@ -114,7 +117,7 @@ class SystemEncryption:
     def take(self) -> bytes:
         return self._outgoing.read()
 
-    def send(self, descriptor: int, data: Buffer) -> None:  # noqa: ARG002 - the protocol's signature
+    def send(self, *_: object) -> None:
         return None
 
     def peer_certificate(self) -> bytes | None:

@@ -18,6 +18,9 @@ MOST_AT_ONCE: Final = 1000
 
 RECEIVE_BYTES: Final = 256 << 10
 
+SEND_BYTES: Final = 512 << 10
+"""What is encrypted before the socket gets it, where the peer takes that much: all of it wakes it once."""
+
 WAKE_BYTES: Final = 64 << 10
 _RECORD_BYTES: Final = 17 << 10
 
@@ -73,6 +76,8 @@ class Handshakes:
     def __init__(self, shared: ServerResources, most: int = MOST_AT_ONCE) -> None:
         self.scratch = memoryview(bytearray(RECEIVE_BYTES))
         """Where every connection with TLS receives: it is copied out at once."""
+        self.encrypted = memoryview(bytearray(SEND_BYTES))
+        """Where large answers are encrypted, of whichever connection: it is sent or copied out at once."""
         self.thrown_away = memoryview(bytearray(_RECORD_BYTES))
         """Where is read what no connection wants any more."""
         self.seconds = shared.settings.handshake_seconds

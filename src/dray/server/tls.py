@@ -68,6 +68,16 @@ def context_named(by_name: Mapping[str, Context], name: str) -> Context | None:
     return by_name.get(name) or by_name.get("*." + name.partition(".")[2])
 
 
+def why_not_bundled() -> str | None:
+    """What keeps the OpenSSL of `cryptography` from being used here; None if nothing does. Its binding is not
+    part of what that package promises: a version may come without it, or without a function of it."""
+    try:
+        import dray.server.bundled_tls  # noqa: F401
+    except (ImportError, AttributeError) as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
 class ServerCertificate:
     """`further` pairs are for clients that ask for one of the names that stand in them (SNI). Reads files: on
     the event loop only when a process starts, else in a thread. Raises `CertificateUnusable`."""

@@ -12,10 +12,11 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
-from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused
+from dray.server.handshakes import SEND_BYTES, WAKE_BYTES, Handshakes, PeerRefused
 from dray.server.sending import is_free
 
 if TYPE_CHECKING:
@@ -25,14 +26,22 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 64 << 10
 """What is encrypted at once: four records of TLS, which stay in the processor's cache until they are sent."""
 
-TURN_BYTES: Final = 256 << 10
-"""What one turn of the event loop encrypts for a connection: a tenth of a millisecond."""
+TURN_BYTES: Final = 1 << 20
+"""What one turn of the event loop encrypts for a connection: half a millisecond."""
+
+_MOST_BUFFERS: Final = 1024
+"""What one call sends. An answer has a few for each partition."""
+
+_LEAST_AHEAD: Final = 72 << 10
+"""Four records. It doubles with each turn in which the socket takes all, up to `SEND_BYTES`: what a slow peer
+does not take is held here."""
 
 _SMALL: Final = 16 << 10
 """Buffers up to one record of TLS are put together: each write is a record of its own."""
 
-_MOST_UNSENT: Final = 256 << 10
-"""What is encrypted ahead of what the socket takes."""
+_MOST_UNSENT: Final = 0
+"""What the transport may hold before it says that the socket is full. While it has nothing to send, large
+answers go past it; and what is encrypted before the socket takes it only takes memory."""
 
 _DRAINED_SHARE: Final = 4
 
@@ -74,6 +83,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._backlog: deque[Buffer] = deque()
         self._backlog_bytes = 0
         self._socket_full = False
+        self._ahead = _LEAST_AHEAD  # what is encrypted before the socket gets it
         self._encryption_due = False
         self._high = 64 << 10
         self._protocol_paused = False
@@ -285,25 +295,43 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                 self._protocol.resume_writing()
 
     def _encrypt_next(self, encryption: Encryption, left: int) -> int:
-        """How much of the backlog was encrypted. What is large goes to the socket at once, as far as it takes
-        it: that needs nothing to be ahead of it in the transport."""
-        first = self._backlog[0]
-        if len(first) > PIECE_BYTES and is_free(self._raw, self._descriptor):
-            sent = encryption.send(self._descriptor, memoryview(first)[:left])
+        """How much of the backlog was encrypted. Much goes to the socket at once, as far as it takes it: that
+        needs nothing to be ahead of it in the transport."""
+        if self._backlog_bytes > PIECE_BYTES and is_free(self._raw, self._descriptor):
+            scratch = self._handshakes.encrypted[: self._ahead]
+            sent = encryption.send(self._descriptor, self._next_buffers(left), left, scratch)
             if sent is not None:
                 done, unsent = sent
-                self._backlog_bytes -= done
-                if done < len(first):
-                    self._backlog[0] = memoryview(first)[done:]
-                else:
-                    self._backlog.popleft()
+                self._drop(done)
                 if unsent:
+                    self._ahead = _LEAST_AHEAD
                     self._raw.write(unsent)
+                else:
+                    self._ahead = min(2 * self._ahead, SEND_BYTES)
                 return done
         piece = self._next_piece()
         encryption.write(piece)
         self._send_encrypted(encryption)
         return len(piece)
+
+    def _next_buffers(self, size: int) -> list[Buffer]:
+        """The first of the backlog, of so many bytes or more, unless there are too many buffers."""
+        buffers = []
+        for buffer in islice(self._backlog, _MOST_BUFFERS):
+            buffers.append(buffer)
+            size -= len(buffer)
+            if size <= 0:
+                break
+        return buffers
+
+    def _drop(self, size: int) -> None:
+        """So much of the backlog is encrypted."""
+        backlog = self._backlog
+        self._backlog_bytes -= size
+        while backlog and size >= len(backlog[0]):
+            size -= len(backlog.popleft())
+        if size:
+            backlog[0] = memoryview(backlog[0])[size:]
 
     def _next_piece(self) -> Buffer:
         """At most `PIECE_BYTES`. Small buffers are put together, and of a large one a part is given."""

@@ -16,7 +16,7 @@ from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.identities import automatic_ids
 from dray.simulation.cluster.limits import at_limits
 from dray.simulation.cluster.revocations import taken_rights
-from dray.simulation.moves.run import moving_topics
+from dray.simulation.moves.traps import any_move
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ KINDS: Final = {
         RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
         RunKind("keys", "a topic that is compacted by key all the time, by several compactors", by_key),
         RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
-        RunKind("moves", "a live Kafka topic that moves here while clients write to it", moving_topics),
+        RunKind("moves", "a live Kafka topic that moves here while clients write to it", any_move),
         RunKind("revocations", "users and ACLs that come and go, and who is served until when", taken_rights),
     )
 }

@@ -111,7 +111,7 @@ class ProcessMetrics:
         self.background_ended.follow(lambda: len(background.ended()))
 
     def built(self, version: str, role: str) -> None:
-        """What runs here: `role` is broker or compactor."""
+        """What runs here: `role` is broker, compactor or migrator."""
         self._build_info.labels(version, python_version(), role).value = 1
 
     def exposition(self) -> bytes:

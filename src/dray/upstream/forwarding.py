@@ -41,6 +41,7 @@ from dray.protocol.messages.produce import (
 from dray.records import HEADER_SIZE, NO_PRODUCER, read_header
 from dray.runtime import Runtime
 
+from .forwarding_limits import ForwardingLimits, ForwardingObserver, ForwardOutcome
 from .shared_looks import NotAnswered, SharedLooks
 from .upstream_brokers import UpstreamBrokers
 
@@ -53,9 +54,6 @@ COUNTS_SECONDS: Final = 5.0
 """How old a link may be when the source's answer to it counts. A switch without a fence that answers watches
 the source's end for twice as long."""
 
-ATTEMPT_SECONDS: Final = 10.0
-"""After so long without an answer a batch that may be sent again is sent again: its leader may be gone."""
-
 LIFTED_SECONDS: Final = 2.0
 """For so long a source may still refuse after its fence was lifted."""
 
@@ -64,9 +62,6 @@ REFUSED_SECONDS: Final = 0.1
 fence is only being lifted."""
 
 PAUSE_SECONDS: Final = 0.02
-LONGEST_SECONDS: Final = 300.0
-MOST_CONNECTIONS: Final = 100
-MOST_BYTES: Final = 128 << 20
 
 _FENCES: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
@@ -144,11 +139,13 @@ class ProduceForwarder:
         clusters: Mapping[str, UpstreamBrokers],
         logs: LinkedLogs,
         runtime: Runtime,
-        most_bytes: int = MOST_BYTES,
+        limits: ForwardingLimits,
+        observer: ForwardingObserver,
     ) -> None:
         self._clusters = clusters
         self._runtime = runtime
-        self._most_bytes = most_bytes
+        self._limits = limits
+        self._observer = observer
         self._links = SharedLooks(logs.link, runtime, PAUSE_SECONDS, "link of a topic")
         self._boundaries = SharedLooks(logs.boundary, runtime, PAUSE_SECONDS, "boundary of a stream")
         self.ours: set[int] = set()
@@ -157,6 +154,7 @@ class ProduceForwarder:
         self._classic: set[int] = set()
         self._pending_seen: dict[str, float] = {}
         self.held_bytes = 0
+        self.held_requests = 0
 
     async def stop(self) -> None:
         for cluster in self._clusters.values():
@@ -168,20 +166,27 @@ class ProduceForwarder:
         """The answer for each batch, and how long the source wants the client to wait, in milliseconds.
         May be cancelled."""
         size = sum(len(batch.records) for batch in batches)
-        if self.held_bytes and self.held_bytes + size > self._most_bytes:
+        if self.held_bytes and self.held_bytes + size > self._limits.most_bytes:
+            for _ in batches:
+                self._observer.finished(ForwardOutcome.BUSY)
             busy = ErrorCode.REQUEST_TIMED_OUT, "This broker holds too much for the source: try again."
             return [busy] * len(batches), 0
         self.held_bytes += size
+        self.held_requests += 1
         try:
             pending = [_Pending(each, _is_repeatable(each.records)) for each in batches]
-            return await self._forward(pending, acks, seconds)
+            answers, throttle_ms = await self._forward(pending, acks, seconds)
         finally:
             self.held_bytes -= size
+            self.held_requests -= 1
+        for answer in answers:
+            self._observer.finished(_outcome(answer))
+        return answers, throttle_ms
 
     async def _forward(
         self, all_of_it: Sequence[_Pending], acks: int, seconds: float
     ) -> tuple[Sequence[Answer], int]:
-        deadline = self._runtime.monotonic() + min(seconds, LONGEST_SECONDS)
+        deadline = self._runtime.monotonic() + min(seconds, self._limits.longest_seconds)
         throttle_ms = 0
         waiting = all_of_it
         while True:
@@ -219,7 +224,7 @@ class ProduceForwarder:
                 if place is not None:
                     by_leader.setdefault(place, []).append(each)
         sent = [
-            self._send(self._clusters[upstream], leader, batches, acks, deadline)
+            self._send(upstream, leader, batches, acks, deadline)
             for (upstream, leader), batches in by_leader.items()
         ]
         return max(await asyncio.gather(*sent), default=0)
@@ -273,22 +278,27 @@ class ProduceForwarder:
 
     async def _send(
         self,
-        cluster: UpstreamBrokers,
+        upstream: str,
         leader: Address,
         batches: Sequence[_Pending],
         acks: int,
         deadline: float,
     ) -> int:
         """How long the source wants the client to wait."""
+        cluster = self._clusters[upstream]
+        began = self._runtime.monotonic()
+        self._observer.sent(upstream, sum(len(each.batch.records) for each in batches))
         try:
             response = await self._ask(cluster, leader, batches, acks, deadline)
         except (_NotSent, ClientError, TimeoutError) as failure:
+            self._observer.unanswered(upstream)
             for each in batches:
                 cluster.doubt(each.batch.topic)
                 each.why = str(failure) or "the source did not answer"
                 if not each.is_repeatable and not isinstance(failure, _NotSent):
                     each.finish((ErrorCode.REQUEST_TIMED_OUT, f"{each.why}: try again."))
             return 0
+        self._observer.answered(upstream, self._runtime.monotonic() - began)
         names = {each.batch.topic_id: each.batch.topic for each in batches}
         answers = {
             (topic.name or names.get(topic.topic_id), answer.index): answer
@@ -313,7 +323,7 @@ class ProduceForwarder:
     ) -> ProduceResponse:
         left = deadline - self._runtime.monotonic()
         if all(each.is_repeatable for each in batches):
-            left = min(left, ATTEMPT_SECONDS)
+            left = min(left, self._limits.attempt_seconds)
         topics: dict[str, TopicProduceData] = {}
         for each in batches:
             data = PartitionProduceData(index=each.batch.partition, records=each.batch.records)
@@ -383,3 +393,11 @@ class ProduceForwarder:
 def _is_repeatable(records: Buffer) -> bool:
     """Whether a log that has the batch already would find it."""
     return len(records) >= HEADER_SIZE and read_header(records).producer_id != NO_PRODUCER
+
+
+def _outcome(answer: Answer) -> ForwardOutcome:
+    if answer is None:
+        return ForwardOutcome.HERE
+    if not isinstance(answer, PartitionProduceResponse):
+        return ForwardOutcome.FAILED
+    return ForwardOutcome.AT_SOURCE if answer.error_code == ErrorCode.NONE else ForwardOutcome.REFUSED

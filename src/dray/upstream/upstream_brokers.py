@@ -20,8 +20,7 @@ from dray.protocol import ZERO_UUID
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from dray.runtime import Runtime
 
-IDLE_SECONDS: Final = 240.0
-"""Below the ten minutes after which Kafka ends an idle connection: a request that meets its end is lost."""
+from .forwarding_limits import ForwardingLimits
 
 ASKED_SECONDS: Final = 5.0
 """How long one broker may take to say who leads, before the next is asked."""
@@ -44,13 +43,13 @@ class ForwardingDial(Protocol):
 
 class UpstreamBrokers:
     def __init__(
-        self, bootstrap: Sequence[Address], dial: ForwardingDial, runtime: Runtime, most_connections: int
+        self, bootstrap: Sequence[Address], dial: ForwardingDial, runtime: Runtime, limits: ForwardingLimits
     ) -> None:
-        """`most_connections`: to each broker. A request waits for its turn where all are in use."""
         self._bootstrap = list(bootstrap)
         self._dial = dial
         self._runtime = runtime
-        self._most = most_connections
+        self._limits = limits
+        self._in_use = 0
         self._view = ClusterView()
         self._idle: dict[Address, list[tuple[ForwardingConnection, float]]] = {}
         self._turns: dict[Address, asyncio.Semaphore] = {}
@@ -58,6 +57,11 @@ class UpstreamBrokers:
         self._learnt: set[str] = set()
         self._last_learnt: dict[str, float] = {}
         self._is_closed = False
+
+    @property
+    def connections(self) -> int:
+        """That are open, in use or not."""
+        return self._in_use + sum(len(idle) for idle in self._idle.values())
 
     async def close(self) -> None:
         self._is_closed = True
@@ -120,14 +124,17 @@ class UpstreamBrokers:
         """A connection for one request. If that does not end well, neither does the connection."""
         turn = self._turns.get(address)
         if turn is None:
-            turn = self._turns[address] = asyncio.Semaphore(self._most)
+            turn = self._turns[address] = asyncio.Semaphore(self._limits.connections)
         async with turn:
             connection = self._take(address) or await self._dial(*address)
+            self._in_use += 1
             try:
                 yield connection
             except BaseException:
                 connection.abort()
                 raise
+            finally:
+                self._in_use -= 1
             if self._is_closed:
                 connection.abort()
             else:
@@ -138,7 +145,7 @@ class UpstreamBrokers:
         idle = self._idle.get(address)
         if not idle:
             return None
-        oldest = self._runtime.monotonic() - IDLE_SECONDS
+        oldest = self._runtime.monotonic() - self._limits.idle_seconds
         kept = []
         for connection, used in idle:
             if connection.is_broken or used < oldest:

@@ -15,6 +15,7 @@ from tests.unit.topics.fakes import eventually, settle
 from dray.api import Dispatcher, RefuseConnection
 from dray.api.shared.linked_topics import ForwardedAnswer, ForwardedBatch
 from dray.log.origins import SourceOwnsLog
+from dray.log.types import ActiveProducer
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
     PartitionProduceData,
@@ -234,6 +235,29 @@ async def test_behind_a_batch_without_an_answer_nothing_overtakes(linked: Linked
     again = [(await linked.produce((linked.old, 0, sequenced(number))))[0].error_code for number in range(3)]
     assert again == [0, 0, 0]
     assert sequences(linked.forwarder.sent) == [0, 0, 1, 2]
+
+
+async def test_a_batch_without_an_answer_that_is_mirrored_is_waited_for_no_longer(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored at the source after all, or came there through another broker."""
+    timed_out = ErrorCode.REQUEST_TIMED_OUT, "The source did not answer: try again."
+    mirrored: list[ActiveProducer] = []
+
+    async def producers(_: int) -> list[ActiveProducer]:
+        return mirrored
+
+    monkeypatch.setattr(linked.broker.log, "producers", producers)
+    linked.forwarder.answers = lambda _: timed_out
+    for sequence in (0, 1):
+        found = (await linked.produce((linked.old, 0, sequenced(sequence))))[0].error_code
+        assert found == ErrorCode.REQUEST_TIMED_OUT
+    assert sequences(linked.forwarder.sent) == [0]
+    mirrored.append(ActiveProducer(9, 0, 0, NOW))
+    linked.forwarder.answers = None
+    assert (await linked.produce((linked.old, 0, sequenced(1))))[0].error_code == 0
+    assert sequences(linked.forwarder.sent) == [0, 1]
+    assert not linked.connection.state
 
 
 async def test_what_the_source_refuses_is_for_the_client_to_mend(linked: Linked) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from dray.cli.main import COMMANDS, load_command, main
 
@@ -15,10 +17,10 @@ SECRET = "hunter2"
 
 def options(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], set[str]]]:
     """Every command below this one, and the names of its options."""
-    below = getattr(command, "commands", None)
-    if below:
-        for name, each in below.items():
-            yield from options(each, (*path, name))
+    if isinstance(command, TyperGroup):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from options(command.get_command(context, name), (*path, name))
     else:
         yield path, {name for parameter in command.params for name in parameter.opts}
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from dray.cli.commands import admin
 from dray.cli.main import COMMANDS, app, main
 
 
@@ -202,10 +203,38 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
     assert ran.stderr == "[]\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [((name,), entry.line) for name, entry in COMMANDS.items()]
+    + [(("admin", name), entry.line) for name, entry in admin.COMMANDS.items()],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_the_list_of_commands_says_what_each_says_of_itself(path: tuple[str, ...], line: str) -> None:
     """The list is written down so that no command is imported for it."""
-    group: Any = typer.main.get_command(app)
-    command = group.get_command(None, name)
+    command: Any = typer.main.get_command(app)
+    for name in path:
+        command = command.get_command(None, name)
     first = command.help.split("\n\n")[0]
-    assert " ".join(first.split()) == COMMANDS[name].line
+    assert " ".join(first.split()) == line
+
+
+def test_what_asks_a_broker_loads_none() -> None:
+    """Five hundred modules, and a second of the processor, each time."""
+    code = (
+        "import sys\nfrom dray.cli.main import main\n"
+        "for command in sys.argv[1:]:\n"
+        "    try: main([*command.split(), '--help'] if command == 'admin' else command.split())\n"
+        "    except SystemExit: pass\n"
+        "rooms = 'api cluster compaction groups log metadata objects server topics'.split()\n"
+        "print([room for room in rooms if f'dray.{room}' in sys.modules])\n"
+    )
+    nobody = "--bootstrap 127.0.0.1:1"
+    commands = [f"{name} {nobody}" for name in ("topics describe orders", "cluster", "groups list")]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "admin", *(f"admin {command}" for command in commands)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stderr.count("cannot reach 127.0.0.1:1") == len(commands), ran.stderr
+    assert ran.stdout.splitlines()[-1] == "[]"

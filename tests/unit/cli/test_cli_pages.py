@@ -7,8 +7,9 @@ import tomllib
 from pathlib import Path
 
 from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, checks_table, with_table
+from dray.daemon.forwarding_metrics import ForwardingMetrics
 from dray.daemon.metrics import CompactorMetrics
-from dray.daemon.migrator_http import MigratorMetrics
+from dray.daemon.migrator_metrics import MigratorMetrics
 from dray.telemetry import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +21,7 @@ def test_every_metric_is_on_the_operations_page_and_none_else() -> None:
     metrics = Metrics(process=False)
     CompactorMetrics(metrics, lambda: 0, topics=0)
     MigratorMetrics(metrics, topics=0)
+    ForwardingMetrics(metrics, ())
     metrics.topic_traffic(0, lambda: 0.0)
     exported = {family.name: family.type for family in metrics.registry.collect()}
     assert listed == exported

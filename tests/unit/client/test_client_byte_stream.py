@@ -52,6 +52,27 @@ async def test_all_bytes_come_in_their_order_whatever_is_asked_for(seed: int) ->
             await stream.readexactly(1)
 
 
+async def test_the_last_bytes_of_much_come_when_they_are_there() -> None:
+    """The loop is woken for little only if no more is awaited."""
+    first, rest = asyncio.Event(), asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(1 << 20))
+        await first.wait()
+        writer.write(b"end")
+        await rest.wait()
+        writer.write(b"next")
+
+    async with connected(serve) as stream:
+        reading = asyncio.ensure_future(stream.readexactly((1 << 20) + 3))
+        while stream._filled < 1 << 20:
+            await asyncio.sleep(0.001)
+        first.set()
+        assert (await reading)[-3:] == b"end"
+        rest.set()
+        assert await stream.readexactly(4) == b"next"
+
+
 async def test_what_is_not_asked_for_is_left_in_the_socket() -> None:
     async with connected(sending(bytes(50_000_000))) as stream:
         await stream.readexactly(4)

@@ -134,9 +134,37 @@ async def test_a_session_is_the_users_own_until_they_leave() -> None:
     view = (await client.get("/api/topics", cookie=cookie)).json
     assert [row["name"] for row in view["rows"]] == ["topic-of-app"]
     answer = await client.post("/logout", {}, cookie=cookie)
-    assert answer.headers["location"] == "/login"
+    assert answer.headers["location"] == "/login?left=1"
     assert (await client.get("/api/topics", cookie=cookie)).status == 401
     assert client.opened[0].closed
+
+
+async def test_a_user_who_left_can_leave_the_provider_too() -> None:
+    client = OidcClientOfTests(secure=True)
+    client.server.discovered = {"end_session_endpoint": f"{ISSUER}/end?tenant=a"}
+    page = (await client.get("/login?left=1")).text
+    assert "You are logged out here" in page
+    assert 'href="/login/end"' in page
+    answer = await client.get("/login/end", sec_fetch_site="same-origin")
+    there = urlsplit(answer.headers["location"])
+    assert (answer.status, there.netloc, there.path) == (303, "login.example", "/end")
+    assert parse_qs(there.query) == {
+        "tenant": ["a"],
+        "client_id": [client.server.client_id],
+        "post_logout_redirect_uri": [f"https://{HOST}/login"],
+    }
+    answer = await client.get("/login/end", sec_fetch_site="cross-site")
+    assert (answer.status, "location" in answer.headers) == (200, False), "another site ends nothing"
+    assert "You are logged out here" not in (await client.get("/login")).text
+
+
+@pytest.mark.parametrize("named", [{}, {"end_session_endpoint": "http://login.example/end"}])
+async def test_a_provider_without_a_logout_says_so_and_takes_logins(named: dict[str, str]) -> None:
+    client = OidcClientOfTests()
+    client.server.discovered = named
+    answer = await client.get("/login/end", sec_fetch_site="same-origin")
+    assert (answer.status, "end_session_endpoint" in answer.text) == (503, True)
+    assert (await client.log_in()).status == 200
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -15,6 +15,7 @@ from dray.console.text import duration, moment, number, price, size
 from dray.inspection.cluster import BrokerRow, ClusterSummary, CompactorRow
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import (
+    ASKED_FOR_TOPIC,
     GroupDetail,
     GroupPartition,
     GroupRow,
@@ -349,3 +350,22 @@ async def test_who_may_read_a_topic_sees_it_though_not_its_settings(monkeypatch:
     assert (page.status, "key-2" in page.text) == (200, True)
     page = await client.get("/topics/t/settings")
     assert (page.status, "TOPIC_AUTHORIZATION_FAILED" in page.text) == (200, True)
+
+
+async def test_topics_name_the_groups_that_read_them() -> None:
+    found = kafka()
+    found.groups = {"slow <b>": {("t", 0): 0}, "quick": {("t", 0): 4}, "elsewhere": {("gone", 0): 1}}
+    client = ConsoleClient(found)
+    rows = {row["name"]: row["readers"] for row in (await client.get("/api/topics")).json["rows"]}
+    assert rows == {"t": [{"group": "slow <b>", "lag": 4}, {"group": "quick", "lag": 0}], "empty": []}
+    page = (await client.get("/topics")).text
+    assert "slow &lt;b&gt;" in page
+    assert "slow <b>" not in page
+
+
+async def test_some_of_too_many_groups_are_not_taken_for_all() -> None:
+    found = kafka()
+    found.groups = {f"group-{number}": {("t", 0): 0} for number in range(ASKED_FOR_TOPIC + 1)}
+    client = ConsoleClient(found)
+    assert (await client.get("/api/topics")).json["rows"][0]["readers"] is None
+    assert "Groups, lag" not in (await client.get("/topics")).text

@@ -38,6 +38,9 @@ class Times:
     async def time_of(self, topic: str, partition: int, offset: int) -> int:
         return 1000
 
+    async def live_migration(self, topic: str) -> None:
+        return None
+
 
 class FakeTables:
     def __init__(self, directory: Path) -> None:

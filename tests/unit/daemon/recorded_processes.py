@@ -15,7 +15,7 @@ import pytest
 from tests.unit.daemon.held_values import HeldValues
 from typer.testing import CliRunner
 
-from dray.cli.commands import admin, compactor, up
+from dray.cli.commands import bucket, compactor, finish_compactions, table, up
 from dray.cli.main import app
 from dray.cluster import ClockGuard
 from dray.compaction.cycle import Compactor
@@ -35,7 +35,7 @@ from dray.server import HttpServer
 from dray.tables.iceberg.tables import IcebergTables
 from dray.telemetry import configure_logging
 
-LOADED = (admin, compactor, up)
+LOADED = (bucket, compactor, finish_compactions, table, up)
 """The modules of the commands. They are loaded when asked for, and what they import is replaced here."""
 
 COMMANDS = {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from structlog.testing import capture_logs
 from tests.services.authorities import Authority
 
 from dray.config import ConfigError, Settings, load
@@ -66,7 +69,7 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
     assert (mutual.max_connections, both.max_connections) == (7, None)
     assert mutual.encryption is not None
     assert both.encryption is not None
-    assert isinstance(mutual.encryption(), SystemEncryption)
+    assert isinstance(mutual.encryption(), BundledEncryption)
     contexts = certificates["MUTUAL"].context, certificates["BOTH"].context
     assert [context.verify_mode for context in contexts] == [ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL]
     assert mutual.identify is not None
@@ -78,12 +81,38 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
 
 def test_the_other_library_can_be_chosen(authority: Authority) -> None:
     config = settings(SECURE={"address": ADDRESS, "protocol": "SSL", **files(authority)})
-    assert config.security.tls_library == "system"
+    assert config.security.tls_library == "bundled"
     [certificate] = read_certificates(config).values()
-    assert isinstance(certificate.encryption(), SystemEncryption)
-    chosen = config.security.model_copy(update={"tls_library": "bundled"})
-    [certificate] = read_certificates(config.model_copy(update={"security": chosen})).values()
     assert isinstance(certificate.encryption(), BundledEncryption)
+    chosen = config.security.model_copy(update={"tls_library": "system"})
+    [certificate] = read_certificates(config.model_copy(update={"security": chosen})).values()
+    assert isinstance(certificate.encryption(), SystemEncryption)
+
+
+@pytest.mark.parametrize("absent", ["the binding", "a function of it"])
+def test_without_the_bundled_library_listeners_encrypt_with_the_other(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, absent: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "dray.server.bundled_tls")
+    if absent == "the binding":
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.bindings._rust", None)
+    else:
+        library = SimpleNamespace(lib=SimpleNamespace(), ffi=SimpleNamespace())
+        monkeypatch.setattr("cryptography.hazmat.bindings._rust._openssl", library)
+    one = {"address": ADDRESS, "protocol": "SSL", **files(authority)}
+    with capture_logs() as lines:
+        certificates = read_certificates(settings(ONE=one, TWO=one))
+    assert [type(made.encryption()) for made in certificates.values()] == [SystemEncryption] * 2
+    assert [(line["log_level"], line["setting"]) for line in lines] == [("warning", "security.tls_library")]
+    assert "\n" not in lines[0]["reason"]
+
+
+def test_the_bundled_library_is_loaded_only_where_a_listener_encrypts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "dray.server.bundled_tls")
+    read_certificates(settings(OPEN={"address": ADDRESS, "protocol": "SASL_PLAINTEXT"}))
+    assert "dray.server.bundled_tls" not in sys.modules
 
 
 def test_a_name_that_no_rule_maps_is_no_principal(authority: Authority) -> None:

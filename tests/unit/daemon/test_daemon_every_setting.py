@@ -103,6 +103,11 @@ ELSEWHERE = {
     "upstream.give_up_time": "test_daemon_migrator.py::test_the_settings_of_the_config_arrive",
     "upstream.straggler_watch": "the same",
     "upstream.group_interval": "the same",
+    "upstream.forward_bytes": "test_daemon_forwarding.py::test_the_limits_of_the_config_arrive",
+    "upstream.forward_connections": "the same",
+    "upstream.forward_timeout": "the same",
+    "upstream.forward_wait": "the same",
+    "upstream.forward_idle": "the same",
     "upstream.metrics_topics": "test_daemon_migrator.py::test_the_topics_furthest_behind_have_numbers",
     "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
     "test_produce_and_fetch_are_counted_by_topic",

@@ -65,6 +65,6 @@ print(resident, *sys.modules)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     kilobytes, *loaded = found.stdout.split()
-    unwanted = {"dray.api", "dray.groups", "pyarrow", "pyiceberg", "duckdb", "pyspark", "grpc"}
+    unwanted = {"dray.api", "dray.groups.coordinator", "pyarrow", "pyiceberg", "duckdb", "pyspark", "grpc"}
     assert set(loaded).isdisjoint(unwanted)
     assert int(kilobytes) < 80 * 1024

@@ -7,14 +7,20 @@ from uuid import UUID
 import pytest
 
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.daemon import migration
+from dray.daemon.failures import Failure
 from dray.daemon.links import _check_tier, _one_line
+from dray.daemon.stragglers import REFUSALS
+from dray.daemon.upstream_clusters import UnknownUpstream
 from dray.foreign.kafka_files import ProducerRow
 from dray.migration.found import MigrationRefused, PartitionRefused
 from dray.migration.inventory import SourceLayout
 from dray.migration.lineage import PartitionLineage
 from dray.migration.plan import AttachPlan, PartitionPlan
 from dray.protocol import ErrorCode
+from dray.runtime import Runtime
 from dray.upstream.link_plan import LinkPlan, notes_on
+from dray.upstream.mirror import MirrorStopped
 from dray.upstream.source import Leadership, SourceEnd
 
 TOPIC_ID = UUID(int=3)
@@ -100,3 +106,17 @@ def test_what_an_operator_should_know_is_noted() -> None:
 def test_what_goes_wrong_at_the_source_is_one_line(failure: Exception, says: str) -> None:
     with pytest.raises(MigrationRefused, match=says), _one_line("old"):
         raise failure
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [UnknownUpstream("add it"), RequestFailed("no"), ClientError("h:1: refused"), MirrorStopped(0, "gone")],
+)
+def test_what_a_command_can_be_refused_with_is_one_line(failure: Exception) -> None:
+    async def work(_: Runtime) -> None:
+        raise failure
+
+    with pytest.raises(Failure, match=str(failure)):
+        migration.run(work, REFUSALS)
+    with pytest.raises(type(failure)):
+        migration.run(work)

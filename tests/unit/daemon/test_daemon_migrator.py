@@ -6,6 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
@@ -19,11 +21,14 @@ from dray.cluster.identity import ClusterInfo
 from dray.config import FlagValue, Settings, load
 from dray.config.kinds import Address
 from dray.daemon.failures import Failure
+from dray.daemon.health_server import HealthServer
+from dray.daemon.instrumented_stores import measured
 from dray.daemon.live_topic import live_settings
 from dray.daemon.migration import Rooms
 from dray.daemon.migrator import Migrator, migrate
 from dray.daemon.migrator_child import migrator_child
-from dray.daemon.migrator_http import MigratorMetrics, TopicLag
+from dray.daemon.migrator_http import migrator_http
+from dray.daemon.migrator_metrics import MigratorMetrics, WorkedTopic
 from dray.daemon.stores import Stores
 from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.log.foreign_ownership import ForeignOwnership
@@ -32,9 +37,13 @@ from dray.log.mirroring import StreamMirror
 from dray.log.retention import Retention
 from dray.metadata import keys
 from dray.metadata.contract import Put
+from dray.metadata.memory import MemoryStore
 from dray.migration.inventory import SourceLayout
 from dray.migration.live_migration import LiveSeen, LiveSettings
+from dray.migration.mirror_lag import MirrorLag
 from dray.migration.record import NO_TIER, MigrationRecord, MigrationState, encode_migration
+from dray.objects.memory import MemoryObjects
+from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics
 
 NOWHERE = "127.0.0.1:1"
@@ -74,25 +83,67 @@ def numbers(metrics: ProcessMetrics) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
+def worked(
+    records: int, seconds: float = 0, *, size: int = 0, stopped: int = 0, seen: LiveSeen | None = None
+) -> WorkedTopic:
+    return WorkedTopic(MirrorLag(records, seconds, seconds + 1), size, stopped, seen or LiveSeen())
+
+
 def test_the_topics_furthest_behind_have_numbers() -> None:
     metrics = ProcessMetrics(process=False)
     shown = MigratorMetrics(metrics, 1)
     seen = LiveSeen(groups=2, stragglers=3)
-    shown.show(
-        {"a": "mirroring", "b": "switched", "elsewhere": "mirroring"},
-        {"a": TopicLag(5, 1, LiveSeen(groups=4)), "b": TopicLag(0, 0, seen)},
-    )
+    states = {"a": "mirroring", "b": "switched", "elsewhere": "mirroring"}
+    mirrored = worked(5, 7, size=100, stopped=1, seen=LiveSeen(groups=4))
+    shown.show(states, {"a": mirrored, "b": worked(0, 2, size=10, seen=seen)}, 1000.0)
     found = numbers(metrics)
     assert found['dray_migration_topics{state="mirroring"}'] == 2
     assert found['dray_migration_topics{state="pending"}'] == 0
+    assert found["dray_migration_worked_topics"] == 2
     assert found["dray_mirror_lag_records"] == 5
+    assert found["dray_mirror_lag_seconds"] == 7
+    assert found["dray_mirror_silent_seconds"] == 8
+    assert found["dray_mirror_bytes_total"] == 110
     assert found["dray_mirror_stopped_partitions"] == 1
     assert found["dray_migration_waiting_groups"] == 2, "those of a topic that is mirrored do not wait"
     assert found["dray_migration_straggler_offsets"] == 3
     assert found['dray_mirror_topic_lag_records{topic="a"}'] == 5
-    assert 'dray_mirror_topic_lag_records{topic="b"}' not in found
-    shown.show({}, {})
+    assert found['dray_mirror_topic_lag_seconds{topic="a"}'] == 7
+    assert found['dray_mirror_topic_bytes_total{topic="a"}'] == 100
+    assert found['dray_migration_topic_state{state="mirroring",topic="a"}'] == 1
+    assert not [name for name in found if 'topic="b"' in name]
+    shown.show({}, {}, 1001.0)
     assert not any("topic=" in name for name in numbers(metrics))
+
+
+def test_bytes_never_fall_when_a_topic_is_worked_on_anew() -> None:
+    metrics = ProcessMetrics(process=False)
+    shown = MigratorMetrics(metrics, 1)
+    for size in (100, 150, 30, 40):
+        shown.show({"a": "mirroring"}, {"a": worked(0, size=size)}, 0.0)
+    assert numbers(metrics)["dray_mirror_bytes_total"] == 190
+
+
+def test_the_time_in_a_state_begins_with_it() -> None:
+    metrics = ProcessMetrics(process=False)
+    shown = MigratorMetrics(metrics, 0)
+
+    def longest() -> list[float]:
+        found = numbers(metrics)
+        return [
+            found[f'dray_migration_state_seconds{{state="{state}"}}']
+            for state in ("mirroring", "pending", "switched")
+        ]
+
+    shown.show({"a": "mirroring"}, {}, 100.0)
+    shown.show({"a": "mirroring", "b": "pending"}, {}, 130.0)
+    assert longest() == [30, 0, 0]
+    shown.show({"a": "pending", "b": "pending"}, {}, 150.0)
+    assert longest() == [0, 20, 0]
+    shown.show({"a": "pending"}, {}, 160.0)
+    assert longest() == [0, 10, 0]
+    shown.show({"a": "mirroring"}, {}, 170.0)  # it went back
+    assert longest() == [0, 0, 0]
 
 
 @dataclass
@@ -100,10 +151,11 @@ class World:
     cluster: Cluster
     rooms: Rooms
 
-    def migrator(self) -> Migrator:
-        clusters = UpstreamClusters(settings(), self.cluster.runtime)
+    def migrator(self, upstreams: str = f"{{old: '{NOWHERE}'}}") -> Migrator:
+        given = settings(**{"upstream.clusters": upstreams})
+        clusters = UpstreamClusters(given, self.cluster.runtime)
         metrics = MigratorMetrics(ProcessMetrics(process=False), 10)
-        return Migrator(settings(), self.rooms, clusters, self.cluster.runtime, metrics)
+        return Migrator(given, self.rooms, clusters, self.cluster.runtime, metrics)
 
     async def put(self, topic: str, value: bytes) -> None:
         await self.cluster.store.write(keys.CLUSTER_DOMAIN, [Put(keys.migration(topic), value)])
@@ -159,3 +211,52 @@ async def test_what_cannot_be_moved_here_does_not_hold_up_the_others(world: Worl
         await migrator.look()
     assert migrator.topics == ["orders"]
     await migrator.stop()
+
+
+async def test_a_topic_is_left_to_a_migrator_that_knows_its_source(world: World) -> None:
+    await world.put("orders", encode_migration(record()))
+    stranger, able = world.migrator(f"{{other: '{NOWHERE}'}}"), world.migrator()
+    await stranger.look()
+    await able.look()
+    assert (stranger.topics, able.topics) == ([], ["orders"])
+    await able.stop()
+    await stranger.stop()
+
+
+async def test_health_and_numbers_over_http() -> None:
+    runtime = SystemRuntime(threads=2)
+    metrics = ProcessMetrics(process=False)
+    stores = measured(Stores(MemoryStore(runtime), MemoryObjects(runtime)), metrics, runtime)
+    fault: list[str | None] = ["the records of migrations were not read yet"]
+    http = migrator_http(stores, runtime, metrics, lambda: fault[0])
+    MigratorMetrics(metrics, 1)
+    await http.start(Address("127.0.0.1", 0))
+    try:
+        status, body = await get(runtime, http, "/readyz")
+        assert (status, b"were not read yet" in body) == (503, True)
+        fault[0] = None
+        assert (await get(runtime, http, "/readyz"))[0] == 200
+        status, body = await get(runtime, http, "/metrics")
+        assert b"dray_mirror_lag_seconds 0.0" in body
+        assert b'role="migrator"' in body
+        assert b'dray_metadata_seconds_count{operation="get"}' in body, "the stores are measured"
+        with pytest.raises(Failure, match=r"already in use: .* another upstream\.http"):
+            await migrator_http(stores, runtime, ProcessMetrics(process=False), lambda: None).start(
+                Address(*http.address)
+            )
+    finally:
+        await http.stop()
+        await stores.close()
+        runtime.close()
+
+
+async def get(runtime: Runtime, http: HealthServer, path: str) -> tuple[int, bytes]:
+    def ask() -> tuple[int, bytes]:
+        host, port = http.address
+        try:
+            with urlopen(f"http://{host}:{port}{path}", timeout=60) as answer:
+                return answer.status, answer.read()
+        except HTTPError as error:
+            return error.code, error.read()
+
+    return await runtime.in_thread(ask)

@@ -118,3 +118,48 @@ def test_whoever_writes_tables_sends_what_the_s3_server_understands(compose: Any
     for name in ("compactor", "catalog"):
         environment = compose["services"][name]["environment"]
         assert environment["AWS_REQUEST_CHECKSUM_CALCULATION"] == "when_required"
+
+
+# --- with the file of a migration on top
+
+
+@pytest.fixture(scope="module")
+def moving(compose: Any) -> dict[str, dict[str, Any]]:
+    """The services as Compose merges both files: a variable of the second one is added."""
+    found = {name: dict(one) for name, one in compose["services"].items()}
+    more = yaml.safe_load((COMPOSE / "migration.yaml").read_text())["services"]
+    for name, one in more.items():
+        before = found.get(name, {})
+        found[name] = {
+            **before,
+            **one,
+            "environment": {**before.get("environment", {}), **one["environment"]},
+        }
+    return found
+
+
+def filled_in(service: dict[str, Any]) -> dict[str, Any]:
+    """With what its variables are without an environment."""
+    given = {
+        key: re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", value) for key, value in service["environment"].items()
+    }
+    return {**service, "environment": given}
+
+
+def test_brokers_and_the_migrator_know_the_same_source(moving: dict[str, dict[str, Any]]) -> None:
+    known = [settings_of(filled_in(moving[name])).upstream.clusters for name in (*BROKERS, "migrator")]
+    assert list(known[0]) == ["old"]
+    assert all(each == known[0] for each in known)
+
+
+def test_the_migrator_works_on_the_stores_of_the_brokers(moving: dict[str, dict[str, Any]]) -> None:
+    service = moving["migrator"]
+    migrator, broker = settings_of(filled_in(service)), settings_of(filled_in(moving["broker-a"]))
+    assert (migrator.metadata, migrator.objects) == (broker.metadata, broker.objects)
+    assert migrator.cluster == broker.cluster
+    assert str(migrator.upstream.http) == "0.0.0.0:9642"
+    assert service["ports"] == ["127.0.0.1:9642:9642"]
+    assert set(service["depends_on"]) <= set(moving)
+    name, *arguments = service["command"]
+    with load_command(name).make_context(name, list(arguments)) as context:
+        assert "http" in context.params

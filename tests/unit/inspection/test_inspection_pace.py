@@ -11,9 +11,9 @@ from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakeP
 from dray.client import ClientError
 from dray.inspection import reading
 from dray.inspection.matching import matcher
-from dray.inspection.pace import LISTEN_SECONDS, LONGEST_PAUSE, Pace
+from dray.inspection.pace import LISTEN_SECONDS, LONGEST_PAUSE, Pace, pause_after, step_of
 from dray.inspection.ranges import count
-from dray.inspection.reading import TopicReader
+from dray.inspection.reading import FetchedRecord, TopicReader
 from dray.inspection.records import onwards
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.fetch import FetchRequest
@@ -140,3 +140,57 @@ async def test_a_search_asks_for_little_at_once_and_off_the_loop(monkeypatch: py
     asked = {message.max_bytes for message in kafka.asked if isinstance(message, FetchRequest)}
     assert asked == {reading.GENTLE_BYTES}
     assert len(pieces) == kafka.fetches, "and says so, piece by piece"
+
+
+# --- while other processes of the machine need the processor
+
+
+class CrowdedBrokers(FakeBrokers):
+    """They need it, as long as `crowded` says."""
+
+    def __init__(self, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(kafka)
+        self.crowded = True
+        self.is_crowded = lambda: self.crowded
+        self.pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+
+        monkeypatch.setattr(self.runtime, "sleep", sleep)
+
+
+def long_batches(*lengths: int) -> FakePartition:
+    partition = FakePartition()
+    for length in lengths:
+        base = partition.end
+        partition.append(*(Record(base + n, 0, b"k", b"v%d" % (base + n)) for n in range(length)))
+    return partition
+
+
+async def test_much_is_taken_apart_in_steps_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = FakeKafka({"t": [long_batches(250, 30)]})
+    brokers = CrowdedBrokers(kafka, monkeypatch)
+    reader = TopicReader(brokers, "t")
+    match = matcher("value", "contains", "7")
+    slowly = await reader.fetch_gently(0, 20, match)
+    assert len(brokers.pauses) == 4, "three steps of the first batch, one of the second"
+    assert min(brokers.pauses) > 0
+    brokers.crowded = False
+    assert await reader.fetch_gently(0, 20, match) == slowly, "what is found is the same"
+    assert len(brokers.pauses) == 4, "nobody waits: no pauses"
+    assert [item.record.offset for item in slowly.items if isinstance(item, FetchedRecord)] == [
+        number for number in range(20, 280) if "7" in str(number)
+    ]
+
+
+def test_a_batch_of_very_many_records_does_not_take_for_ever() -> None:
+    assert step_of(3) == 100
+    assert step_of(1_000_000) == 10_000
+    assert step_of(-1) == 100
+
+
+def test_steps_take_a_tenth_of_a_core() -> None:
+    assert pause_after(0.001) == pytest.approx(0.009)
+    assert pause_after(0.0) == pytest.approx(0.001)
+    assert pause_after(10.0) == LONGEST_PAUSE

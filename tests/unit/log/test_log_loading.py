@@ -55,8 +55,8 @@ async def append_to_all(log: Log, streams: Iterable[int], sequence: int = 0) -> 
 async def test_of_an_empty_stream_only_the_high_watermark_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    [stream] = await world.log().create_streams(1)
     log = world.log()
-    [stream] = await log.create_streams(1)
     reads = Reads(world, monkeypatch)
     assert (await append(log, stream, batch_bytes([b"x"], producer=(1, 0, 7)))).base_offset == 0
     assert reads.parts == [keys.HIGH_WATERMARK]
@@ -89,16 +89,16 @@ async def test_the_streams_of_an_object_are_read_side_by_side(
 
 
 async def test_not_more_than_so_many_are_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = await streams_of_one_domain(world.log(), 400)
     log = world.log()
-    streams = await streams_of_one_domain(log, 400)
     reads = Reads(world, monkeypatch)
     assert [result.base_offset for result in await append_to_all(log, streams)] == [0] * 400
     assert reads.most <= 130
 
 
 async def test_a_stream_that_cannot_be_read_fails_alone(world: World) -> None:
+    streams = await streams_of_one_domain(world.log(), 4)
     log = world.log()
-    streams = await streams_of_one_domain(log, 4)
     await log.close_streams(streams[1:2])
     for _ in range(2):  # with the others, and then by itself
         world.store.trap(Fate.REFUSE, "get", keys.high_watermark(streams[2]))
@@ -112,8 +112,8 @@ async def test_a_stream_that_cannot_be_read_fails_alone(world: World) -> None:
 
 
 async def test_a_stream_that_could_not_be_read_with_the_others_is_read_by_itself(world: World) -> None:
+    streams = await streams_of_one_domain(world.log(), 4)
     log = world.log()
-    streams = await streams_of_one_domain(log, 4)
     world.store.trap(Fate.REFUSE, "get", keys.high_watermark(streams[2]))
     assert [answer.base_offset for answer in await append_to_all(log, streams)] == [0] * 4
 
@@ -121,8 +121,8 @@ async def test_a_stream_that_could_not_be_read_with_the_others_is_read_by_itself
 async def test_states_that_are_known_are_not_read_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    streams = await streams_of_one_domain(world.log(), 10)
     log = world.log()
-    streams = await streams_of_one_domain(log, 10)
     await append_to_all(log, streams[:5])
     asked: list[int] = []
     load = Committer._load_together

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import append, batch_bytes, read
 from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog
@@ -98,6 +99,7 @@ class Mirrored:
     log: Log
     source: FakeSource
     streams: dict[int, int]
+    sizes: list[int] = field(default_factory=list)
 
     def mirror(self, log: Log | None = None, limits: MirrorLimits = LIMITS) -> TopicMirror:
         mirror = (log or self.log).mirror
@@ -109,6 +111,7 @@ class Mirrored:
             self.world.runtime,
             limits,
             topic_id=TOPIC_ID,
+            on_read=self.sizes.append,
         )
 
     @asynccontextmanager
@@ -182,6 +185,19 @@ async def test_all_partitions_are_mirrored_while_the_source_grows_until_they_are
     assert [progress.end for progress in mirror.progress.values()] == [
         (await mirrored.log.bounds(stream)).end for stream in mirrored.streams.values()
     ]
+
+
+async def test_bytes_are_counted_and_the_last_answer_has_a_time(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 10)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        await mirrored.until_all()
+        await mirrored.world.runtime.sleep(100)
+        now = mirrored.world.runtime.monotonic()
+        assert all(now - (each.heard or 0) < 50 for each in mirror.progress.values())
+    assert sum(mirrored.sizes) == sum(
+        len(batch) for log in mirrored.source.logs.values() for batch in log.batches
+    )
 
 
 async def test_a_partition_that_cannot_go_on_stops_no_other(mirrored: Mirrored) -> None:
@@ -315,6 +331,39 @@ async def test_no_more_is_read_than_the_log_takes(mirrored: Mirrored) -> None:
             each.release()
         await mirrored.until_all()
     await mirrored.check()
+
+
+async def test_objects_are_uploaded_ahead_of_the_commit_before(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 400)
+    mirrored.source.leaders = dict.fromkeys(mirrored.source.leaders, A)
+    log = mirrored.world.log()
+    held = mirrored.world.store.trap(Fate.HOLD_BEFORE, part="/hwm")
+    async with mirrored.running(mirrored.mirror(log)):
+        await held.reached()
+        await mirrored.world.runtime.sleep(60)
+        objects = len(mirrored.world.bucket.objects)
+        held.release()
+        await mirrored.until_all()
+    assert LIMITS.commits <= objects <= 2 * LIMITS.commits, "two domains"
+    await mirrored.check()
+
+
+async def test_a_leader_that_does_not_answer_is_named_now_and_then(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 2)
+
+    async def named(seconds: float) -> int:
+        with capture_logs() as logs:
+            await mirrored.world.runtime.sleep(seconds)
+        return len([line for line in logs if line["event"] == "mirror: a leader does not answer"])
+
+    async with mirrored.running(mirrored.mirror()):
+        await mirrored.until_all()
+        for _ in range(2):  # it has answered in between
+            mirrored.source.unreachable.add(A)
+            assert await named(29) == 1
+            assert await named(60) == 2
+            mirrored.source.unreachable.clear()
+            await mirrored.world.runtime.sleep(5)
 
 
 async def test_what_trickles_in_makes_few_objects_unless_a_switch_waits(mirrored: Mirrored) -> None:

@@ -193,3 +193,20 @@ def test_buffers_are_used_again_and_only_a_few_are_kept() -> None:
     with buffers.borrow() as again:
         assert again is second
     assert first.closed
+
+
+def test_a_fork_has_buffers_of_its_own(tmp_path: Path) -> None:
+    """Those of its parent are not there: it would die of touching them."""
+    buffers = Buffers(size=BLOCK, kept=1)
+    with buffers.borrow() as kept:
+        kept[:4] = b"once"
+    child = os.fork()
+    if not child:
+        with buffers.borrow() as own:
+            own[:4] = b"mine"
+            (tmp_path / "said").write_bytes(own[:4])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "said").read_bytes() == b"mine"
+    with buffers.borrow() as again:
+        assert again[:4] == b"once"

@@ -27,6 +27,7 @@ from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream import forwarding
 from dray.upstream.fences import VOUCHED_SECONDS
 from dray.upstream.forwarding import Answer, Link, ProduceForwarder
+from dray.upstream.forwarding_limits import ForwardingLimits, ForwardingObserver, ForwardOutcome
 from dray.upstream.upstream_brokers import UpstreamBrokers
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -36,15 +37,36 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 UNREPEATABLE = -1
 
 
+class SeenForwarding(ForwardingObserver):
+    def __init__(self) -> None:
+        self.bytes = self.answers = self.silences = 0
+        self.outcomes: list[ForwardOutcome] = []
+
+    def sent(self, upstream: str, size: int) -> None:
+        assert upstream == "old"
+        self.bytes += size
+
+    def answered(self, upstream: str, seconds: float) -> None:
+        assert (upstream, seconds >= 0) == ("old", True)
+        self.answers += 1
+
+    def unanswered(self, upstream: str) -> None:
+        assert upstream == "old"
+        self.silences += 1
+
+    def finished(self, outcome: ForwardOutcome) -> None:
+        self.outcomes.append(outcome)
+
+
 class Play:
-    def __init__(self, most_connections: int = 10, most_bytes: int = 1 << 20) -> None:
+    def __init__(self, most_connections: int = 10, most_bytes: int = 1 << 20, **more: float) -> None:
         self.runtime = SimulatedRuntime(1)
         self.source = PlayedSource(self.runtime)
         self.logs = PlayedLogs(self.runtime)
-        self.brokers = UpstreamBrokers(
-            list(BROKERS.values()), self.source.dial, self.runtime, most_connections
-        )
-        self.forwarder = ProduceForwarder({"old": self.brokers}, self.logs, self.runtime, most_bytes)
+        limits = ForwardingLimits(most_bytes=most_bytes, connections=most_connections, **more)
+        self.seen = SeenForwarding()
+        self.brokers = UpstreamBrokers(list(BROKERS.values()), self.source.dial, self.runtime, limits)
+        self.forwarder = ProduceForwarder({"old": self.brokers}, self.logs, self.runtime, limits, self.seen)
 
     async def send(self, *batches: Any, acks: int = -1, seconds: float = 30.0) -> list[Answer]:
         answers, _ = await self.forwarder.forward(batches, acks=acks, seconds=seconds)
@@ -62,11 +84,11 @@ class Play:
         self.runtime.spawn(wait(), "later")
 
 
-def play(work: Callable[[Play], Awaitable[None]], **settings: int) -> Play:
+def play(work: Callable[[Play], Awaitable[None]], **settings: Any) -> Play:
     async def whole() -> Play:
         played = Play(**settings)
         await work(played)
-        assert played.forwarder.held_bytes == 0
+        assert (played.forwarder.held_bytes, played.forwarder.held_requests) == (0, 0)
         assert played.runtime.failures == []
         return played
 
@@ -443,6 +465,66 @@ def test_what_is_held_is_bounded() -> None:
         assert code_of(answer) == TIMED_OUT
         assert play.runtime.monotonic() < 0.2
         assert offset_of(await first) == 0
+
+    play(work, most_bytes=100)
+
+
+def test_times_are_those_of_the_limits() -> None:
+    async def work(play: Play) -> None:
+        await play.one(0)
+        play.source.seconds = 30
+        ended: list[int] = []
+        for moment in (2.9, 3.1):
+            play.later(moment, lambda: ended.append(play.seen.silences))
+        began = play.runtime.monotonic()
+        assert code_of(await play.one(1, seconds=300)) == TIMED_OUT
+        assert play.runtime.monotonic() - began == pytest.approx(8, abs=0.1), "no longer than is allowed"
+        assert ended == [0, 1], "an attempt is ended after its time"
+        play.source.seconds = 0
+        await play.one(1)
+        dialled = play.source.dialled
+        await play.runtime.sleep(6)
+        await play.one(2)
+        assert play.source.dialled == dialled + 1, "a connection that was idle for so long is not used"
+
+    play(work, attempt_seconds=3.0, longest_seconds=8.0, idle_seconds=5.0)
+
+
+# --- what is told of it
+
+
+def test_requests_and_batches_are_counted() -> None:
+    async def work(play: Play) -> None:
+        play.source.loses = lambda _: play.seen.silences == 0  # the first answer
+        sent = batch(0)
+        await play.send(sent)
+        assert (play.seen.bytes, play.seen.silences, play.seen.answers) == (2 * len(sent.records), 1, 1)
+        assert play.brokers.connections == len(play.source.open) == 1
+        play.source.refuses[0] = PartitionProduceResponse(index=0, error_code=ErrorCode.INVALID_TIMESTAMP)
+        await play.one(1)
+        del play.source.refuses[0]
+        play.source.frozen = {1, 2}
+        await play.one(2, seconds=1)
+        play.source.frozen = set()
+        play.logs.boundaries[sent.stream] = 1
+        play.logs.links.clear()
+        await play.runtime.sleep(2)
+        await play.one(3)
+        assert [each.value for each in play.seen.outcomes] == ["source", "refused", "failed", "here"]
+
+    play(work)
+
+
+def test_what_is_under_way_is_counted() -> None:
+    async def work(play: Play) -> None:
+        play.source.seconds = 1
+        first = play.runtime.spawn(play.one(0), "first")
+        await play.runtime.sleep(2.5)
+        assert (play.forwarder.held_requests, play.brokers.connections) == (1, 1)
+        await play.one(0, producer=6)
+        await first
+        assert play.brokers.connections == len(play.source.open)
+        assert [each.value for each in play.seen.outcomes] == ["busy", "source"]
 
     play(work, most_bytes=100)
 

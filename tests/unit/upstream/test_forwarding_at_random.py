@@ -20,6 +20,7 @@ from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream import forwarding
 from dray.upstream.forwarding import Link, ProduceForwarder
+from dray.upstream.forwarding_limits import ForwardingLimits, ForwardingObserver
 from dray.upstream.upstream_brokers import UpstreamBrokers
 
 SEEDS = range(60)
@@ -28,10 +29,8 @@ STOOD_STILL = 39
 """With this seed a broker wakes behind the boundary, with a request on its way to a source without fence."""
 
 
-@pytest.fixture(autouse=True)
-def _patient_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that answers are late, and not sent for again before they come."""
-    monkeypatch.setattr(forwarding, "ATTEMPT_SECONDS", 60.0)
+LIMITS = ForwardingLimits(connections=4, attempt_seconds=60.0)
+"""So that answers are late, and not sent for again before they come."""
 
 
 class Move:
@@ -49,8 +48,9 @@ class Move:
         self.brokers: list[tuple[SimulatedRuntime, ProduceForwarder]] = []
         for number in (1, 2):
             runtime = SimulatedRuntime(1000 * seed + number)
-            brokers = UpstreamBrokers(list(BROKERS.values()), self.source.dial, runtime, 4)
-            self.brokers.append((runtime, ProduceForwarder({"old": brokers}, self.logs, runtime)))
+            brokers = UpstreamBrokers(list(BROKERS.values()), self.source.dial, runtime, LIMITS)
+            forwarder = ProduceForwarder({"old": brokers}, self.logs, runtime, LIMITS, ForwardingObserver())
+            self.brokers.append((runtime, forwarder))
         self.acknowledged: dict[tuple[int, int], int] = {}
 
     def _loses(self, _: ProduceRequest) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from dray.api.produce.batches import AcceptedBatch, BatchRejected
 from dray.api.produce.forwarded import ForwardedPart, forward, is_forwarded
-from dray.api.produce.refusals import REFUSALS, Place, Refusals
+from dray.api.produce.refusals import REFUSALS, Place, Refusals, forget_stored
 from dray.api.produce.scheduling import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.shared import (
     NO_TRANSACTIONS,
@@ -168,7 +168,10 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchReje
     ):
         return None
     allowed = known if context.access is None else _refuse_forbidden(context, known)
-    return _keep_order(context, _refuse_strangers(context, allowed, parts), parts)
+    kept = _keep_order(context, _refuse_strangers(context, allowed, parts), parts)
+    if REFUSALS in context.connection.state and any(each is _OVERTAKES or each is _UNCLEAR for each in kept):
+        return None  # the log is asked whether that is still so
+    return kept
 
 
 def _judge_at_once(
@@ -314,6 +317,7 @@ async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | Bat
         for topic, (_, part) in zip(found, parts, strict=True)
         if isinstance(topic, Topic)
     )
+    await _forget_stored(context, found, parts)
     kept = _keep_order(context, _refuse_strangers(context, found, parts), parts)
     if not twice:
         return kept
@@ -417,6 +421,20 @@ def _keep_order(
     if not refusals:
         del state[REFUSALS]
     return kept
+
+
+async def _forget_stored(context: Context, found: Sequence[Topic | BatchRejected], parts: _Parts) -> None:
+    """A refused batch that the log has by now came through another broker, and will not come again here."""
+    state = context.connection.state
+    refusals: Refusals | None = state.get(REFUSALS)
+    if not refusals:
+        return
+    for topic, (data, part) in zip(found, parts, strict=True):
+        overtaken = refusals.overtaken(_place(context, data, part), part.records)
+        if overtaken is not None and isinstance(topic, Topic):
+            await forget_stored(refusals, context.services.log, topic.streams[part.index], overtaken)
+    if not refusals:
+        state.pop(REFUSALS, None)
 
 
 def _place(context: Context, data: TopicProduceData, part: PartitionProduceData) -> Place:

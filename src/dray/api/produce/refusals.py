@@ -9,15 +9,19 @@ A batch that was sent on to the source of its topic, without an answer, may be i
 behind it is answered as it was (`is_unclear`), and not as out of order: librdkafka would take that for a gap,
 go on with another epoch, and send again what may be there already, under a number that no log can compare.
 
-This is kept per connection: a client that connects anew sends everything again, in order.
+This is kept per connection: a client that connects anew sends everything again, in order. A refused batch may
+also come through another broker, and then never comes again here. The log knows that: it has the producer
+and its last sequence.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from dray.log.failed_sequences import is_behind
+from dray.log.types import ActiveProducer, LogError
 from dray.records import HEADER_SIZE, NO_PRODUCER, BatchHeader, Buffer, read_header
 from dray.records.header import MAGIC
 
@@ -28,6 +32,17 @@ _REMEMBERED: Final = 1000
 
 Place = tuple[str | UUID, int]
 """A topic, as the request names it, and a partition."""
+
+
+class RefusedBatch(NamedTuple):
+    place: Place
+    producer_id: int
+    epoch: int
+    sequence: int  # its first
+
+
+class KnownProducers(Protocol):
+    async def producers(self, stream: int) -> Sequence[ActiveProducer]: ...
 
 
 class Refusals:
@@ -55,18 +70,16 @@ class Refusals:
 
     def overtakes(self, place: Place, records: Buffer | None) -> bool:
         """Is this batch behind one that was refused? That one itself, or a newer epoch, ends the wait."""
+        if self.overtaken(place, records) is not None:
+            return True
         found = _idempotent(records)
         if found is None:
             return False
         key = place, found.producer_id
         refused = self._refused.get(key)
-        if refused is None:
-            return False
-        refused_epoch, refused_sequence = refused
-        epoch, sequence = found.producer_epoch, found.base_sequence
-        if epoch == refused_epoch and is_behind(refused_sequence, sequence):
-            return True
-        if epoch > refused_epoch or refused == (epoch, sequence):
+        if refused is not None and (
+            found.producer_epoch > refused[0] or refused == (found.producer_epoch, found.base_sequence)
+        ):
             del self._refused[key]
             self._unclear.discard(key)
         return False
@@ -75,6 +88,35 @@ class Refusals:
         """May the batch that this one is behind be in a log?"""
         found = _idempotent(records)
         return found is not None and (place, found.producer_id) in self._unclear
+
+    def overtaken(self, place: Place, records: Buffer | None) -> RefusedBatch | None:
+        """The refused batch that this one is behind."""
+        found = _idempotent(records)
+        if found is None:
+            return None
+        epoch, sequence = self._refused.get((place, found.producer_id), (-1, 0))
+        if found.producer_epoch != epoch or not is_behind(sequence, found.base_sequence):
+            return None
+        return RefusedBatch(place, found.producer_id, epoch, sequence)
+
+    def forget(self, batch: RefusedBatch) -> None:
+        key = batch.place, batch.producer_id
+        self._refused.pop(key, None)
+        self._unclear.discard(key)
+
+
+async def forget_stored(refusals: Refusals, log: KnownProducers, stream: int, batch: RefusedBatch) -> None:
+    """If the log has the batch by now, nothing waits for it any more. Otherwise, or if that cannot be found
+    out, all stays as it is."""
+    try:
+        producers = await log.producers(stream)
+    except LogError:
+        return
+    for each in producers:
+        if (each.producer_id, each.epoch) == (batch.producer_id, batch.epoch):
+            last = each.last_sequence
+            if last == batch.sequence or is_behind(batch.sequence, last):
+                refusals.forget(batch)
 
 
 def _idempotent(records: Buffer | None) -> BatchHeader | None:

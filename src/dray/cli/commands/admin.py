@@ -2,369 +2,77 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Final
 
 import typer
 
-from dray.cli.clean_views import (
-    NOT_SHOWN,
-    clean_shares_as_plain,
-    print_clean_shares,
-    read_clean_shares,
-)
-from dray.cli.commands import acls, compact, quotas, table, users
-from dray.cli.commands import finish_compactions as release
-from dray.cli.commands import groups as admin_groups
-from dray.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    ConfigOption,
-    DataDirOption,
-    JsonOption,
-    ask,
-    load_config,
-)
-from dray.cli.output import print_json, print_table
-from dray.client import Cluster
-from dray.client.admin import (
-    TopicDescription,
-    add_partitions,
-    alter_configs,
-    as_plain,
-    create_topic,
-    delete_topic,
-    describe_cluster,
-    describe_topics,
-    list_topics,
-)
-from dray.daemon.collection import CollectionRequest, collect
-from dray.daemon.failures import USAGE, Failure
-from dray.daemon.ownership import adopt
-from dray.log.clean_shares import CleanShares
+from dray.cli.lazy import CommandEntry, LazyGroup
+
+_EITHER_WAY: Final = "With --data-dir or --config, straight in the metadata store; else through a broker."
+
+COMMANDS: Final = {
+    "topics": CommandEntry("topics", "app", "Create, list, describe, delete and alter topics."),
+    "groups": CommandEntry(
+        "groups", "app", "List, describe and delete consumer groups, and reset their offsets."
+    ),
+    "cluster": CommandEntry("cluster", "cluster", "Show the cluster's id and its brokers."),
+    "user": CommandEntry(
+        "users",
+        "app",
+        f"Add, list and delete users, and set the passwords that listeners with SASL ask for. {_EITHER_WAY}",
+    ),
+    "acl": CommandEntry(
+        "acls",
+        "app",
+        "Add, list and delete ACLs; security.authorization: acls has brokers follow them. " + _EITHER_WAY,
+    ),
+    "quota": CommandEntry(
+        "quotas",
+        "app",
+        "Set, list and delete quotas of users, client ids and addresses: each broker measures for itself. "
+        + _EITHER_WAY,
+    ),
+    "table": CommandEntry(
+        "table",
+        "table",
+        "Show a topic's Iceberg table: where it is, what it holds, and how far it is behind the log.",
+    ),
+    "compact": CommandEntry(
+        "compact",
+        "compact",
+        "Ask the compactors to move all that a topic has now into Parquet files and its table.",
+    ),
+    "finish-compactions": CommandEntry(
+        "finish_compactions",
+        "finish_compactions",
+        "Finish compactions that wait for their table, without the table: where no compactor will come any "
+        "more.",
+    ),
+    "gc": CommandEntry(
+        "bucket",
+        "gc",
+        "Collect WAL objects, files and tables that nothing refers to: one round over the configured stores.",
+    ),
+    "adopt-bucket": CommandEntry(
+        "bucket",
+        "adopt_bucket",
+        "Say that the object store belongs to the cluster of the metadata store, where nothing says so yet.",
+    ),
+}
+
+
+class AdminGroup(LazyGroup):
+    entries = COMMANDS
+
 
 app = typer.Typer(
+    cls=AdminGroup,
     help="Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on "
     "Apache Kafka too.",
     no_args_is_help=True,
 )
-topics_app = typer.Typer(help="Create, list, describe, delete and alter topics.", no_args_is_help=True)
-app.add_typer(topics_app, name="topics")
-app.add_typer(admin_groups.app, name="groups")
-app.add_typer(users.app, name="user")
-app.add_typer(acls.app, name="acl")
-app.add_typer(quotas.app, name="quota")
-app.command("table")(table.table)
-app.command("finish-compactions")(release.finish_compactions)
-app.command("compact")(compact.compact)
-
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
 
-@topics_app.command("create")
-def create(
-    topic: NameArgument,
-    *,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
-    ] = -1,
-    replication_factor: Annotated[
-        int, typer.Option(help="Accepted for Kafka's sake: Dray keeps records in object storage.")
-    ] = -1,
-    config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A topic config; repeatable.")
-    ] = None,
-    validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Only say whether it would work.")
-    ] = False,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="It is no error if the topic exists.")
-    ] = False,
-) -> None:
-    """Create a topic.
-
-    [dim]Example:[/] drayd admin topics create orders --partitions 16 --config retention.ms=86400000
-    """
-    configs = _pairs("--config", config)
-    created = ask(
-        bootstrap,
-        command_config,
-        lambda cluster: create_topic(
-            cluster,
-            topic,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs=configs,
-            validate_only=validate_only,
-            may_exist=if_not_exists,
-        ),
-    )
-    if not created:
-        print(f"topic {topic} exists already")
-    elif validate_only:
-        print(f"topic {topic} could be created")
-    else:
-        print(f"topic {topic} created")
-
-
-@topics_app.command("list")
-def list_(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    json: JsonOption = False,
-) -> None:
-    """List the topics."""
-    found = ask(bootstrap, command_config, list_topics)
-    if json:
-        print_json(
-            [
-                {"name": topic.name, "topic_id": str(topic.topic_id), "partitions": len(topic.partitions)}
-                for topic in found
-            ]
-        )
-    elif found:
-        print_table(
-            ["topic", "partitions", "id"],
-            [(topic.name, len(topic.partitions), topic.topic_id) for topic in found],
-        )
-    else:
-        print("no topics yet: drayd admin topics create NAME")
-
-
-@topics_app.command("describe")
-def describe(
-    topics: NamesArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show a topic's partitions with their offsets, and the configs it sets itself.
-
-    Of a topic with cleanup.policy=compact also what steers its compaction by key, and what of it is clean,
-    dirty and gone. The latter comes from the cluster's own metadata store, which --config or --data-dir
-    names.
-    """
-    found, cluster_id = ask(bootstrap, command_config, lambda cluster: _describe(cluster, topics))
-    compacted = [description.name for description in found if description.compaction]
-    shares: dict[str, list[CleanShares]] = {}
-    if compacted:
-        settings = load_config(config, data_dir).settings
-        shares = asyncio.run(read_clean_shares(settings, cluster_id, compacted))
-    if json:
-        print_json([_topic_as_plain(description, shares.get(description.name)) for description in found])
-        return
-    for number, description in enumerate(found):
-        if number:
-            print()
-        _print_topic(description, shares.get(description.name))
-
-
-async def _describe(cluster: Cluster, topics: list[str]) -> tuple[list[TopicDescription], str]:
-    """The topics, and the id of their cluster."""
-    return await describe_topics(cluster, topics), (await describe_cluster(cluster)).cluster_id
-
-
-@topics_app.command("delete")
-def delete(
-    topics: NamesArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
-) -> None:
-    """Delete topics and their records, for good."""
-
-    async def delete_each(cluster: Cluster) -> None:
-        for name in topics:
-            deleted = await delete_topic(cluster, name, if_exists)
-            print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
-
-    ask(bootstrap, command_config, delete_each)
-
-
-@topics_app.command("alter")
-def alter(
-    topic: NameArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="The new, larger number.", show_default=False)
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; repeatable.")
-    ] = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable."),
-    ] = None,
-) -> None:
-    """Add partitions, set configs, or give configs back to their defaults.
-
-    [dim]Example:[/] drayd admin topics alter orders --partitions 32 --set retention.ms=3600000
-    """
-    values = _pairs("--set", set_)
-    if partitions is None and not values and not unset:
-        raise Failure("nothing to alter: give --partitions, --set or --unset", USAGE)
-
-    async def change(cluster: Cluster) -> None:
-        if values or unset:
-            await alter_configs(cluster, topic, values, unset or [])
-        if partitions is not None:
-            await add_partitions(cluster, topic, partitions)
-
-    ask(bootstrap, command_config, change)
-    print(f"topic {topic} altered")
-
-
-@app.command("cluster")
-def cluster(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show the cluster's id and its brokers."""
-    found = ask(bootstrap, command_config, describe_cluster)
-    brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
-    if json:
-        print_json(
-            {
-                "cluster_id": found.cluster_id,
-                "controller": found.controller_id,
-                "brokers": [
-                    {
-                        "id": broker.broker_id,
-                        "host": broker.host,
-                        "port": broker.port,
-                        "rack": broker.rack,
-                    }
-                    for broker in brokers
-                ],
-            }
-        )
-        return
-    print(f"cluster {found.cluster_id}, controller {found.controller_id}")
-    print_table(
-        ["broker", "address", "rack"],
-        [(broker.broker_id, f"{broker.host}:{broker.port}", broker.rack or "-") for broker in brokers],
-    )
-
-
-@app.command("gc")
-def gc(
-    *,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    now: Annotated[
-        bool,
-        typer.Option(
-            "--now",
-            help="Do not wait until objects have been garbage for a while. No record is lost, but appends "
-            "in flight are refused and readers may have to look again: for a cluster at rest.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be deleted; with --now, all of it.")
-    ] = False,
-    release_brake: Annotated[
-        bool,
-        typer.Option(
-            "--release-brake",
-            help="Delete what the metadata store does not know, however much that is. Without it, more than "
-            "log.collect_percent stays: a newer metadata store may know it. Look with --dry-run first.",
-        ),
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Collect WAL objects, files and tables that nothing refers to: one round over the configured stores.
-
-    Brokers and compactors do this by themselves all the time, and wait before they delete; a single round
-    can only tell what there is, unless it is told not to wait.
-
-    [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
-    """
-    done = collect(load_config(config, data_dir).settings, CollectionRequest(now, dry_run, release_brake))
-    if json:
-        print_json(done.counts)
-    else:
-        print_table(["what", "count"], list(done.counts.items()))
-    if done.held is not None:
-        raise Failure(done.held)
-
-
-@app.command("adopt-bucket")
-def adopt_bucket(
-    *,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what lies there.")] = False,
-) -> None:
-    """Say that the object store belongs to the cluster of the metadata store, where nothing says so yet.
-
-    Brokers do this by themselves when the bucket is empty or they know all that lies in it. It is for a
-    bucket from before there were owners, with objects that the metadata store does not know: once adopted,
-    those are garbage, and are collected.
-
-    [dim]Example:[/] drayd admin adopt-bucket --config /etc/dray.yaml
-    """
-    done = adopt(load_config(config, data_dir).settings, confirmed=yes)
-    if done.survey is None:
-        print(f"the object store belongs to cluster {done.cluster_id} already")
-        return
-    survey = done.survey
-    print(f"cluster {done.cluster_id}: {survey.listed} objects listed, {survey.looked_at} looked at")
-    print(f"unknown to its metadata store: {survey.unknown}")
-    for path in survey.examples:
-        print(f"  {path}")
-    if done.adopted:
-        print("the object store belongs to this cluster now")
-    else:
-        print("if no other cluster needs them, run it again with --yes: what is unknown is collected later")
-
-
-def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise Failure(f"{flag} = {text!r}: must be NAME=VALUE, such as retention.ms=86400000", USAGE)
-        pairs[name] = value
-    return pairs
-
-
-def _topic_as_plain(description: TopicDescription, shares: list[CleanShares] | None) -> dict[str, Any]:
-    plain = as_plain(description)
-    if shares is not None:
-        plain["clean"] = [clean_shares_as_plain(number, each) for number, each in enumerate(shares)]
-    return plain
-
-
-def _print_topic(description: TopicDescription, shares: list[CleanShares] | None) -> None:
-    print(f"topic {description.name}, id {description.topic_id}")
-    for name, value in sorted(description.configs.items()):
-        print(f"  {name} = {value}")
-    for name, value in description.compaction.items():
-        if name not in description.configs:
-            print(f"  {name} = {value} (default)")
-    print_table(
-        ["partition", "leader", "start", "end", "records"],
-        [
-            (
-                partition.partition,
-                partition.leader,
-                "-" if partition.start is None else partition.start,
-                "-" if partition.end is None else partition.end,
-                "-" if partition.start is None or partition.end is None else partition.end - partition.start,
-            )
-            for partition in description.partitions
-        ],
-    )
-    if shares is not None:
-        print_clean_shares(shares)
-    elif description.compaction:
-        print(NOT_SHOWN)
+@app.callback()
+def _admin() -> None:
+    """Makes a group of the app though it registers no command itself."""

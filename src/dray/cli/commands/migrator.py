@@ -17,7 +17,7 @@ def migrator(
         typer.Option(
             "--http",
             metavar="HOST:PORT",
-            help="Where /healthz, /readyz and /metrics are served, such as 127.0.0.1:9645. \\[off]",
+            help="Where /healthz, /readyz and /metrics are served, such as 127.0.0.1:9642. \\[off]",
             show_default=False,
         ),
     ] = None,
@@ -32,6 +32,6 @@ def migrator(
     itself where upstream.clusters is set. Any number of them may run, and any may be killed: what one left
     half done, another carries on.
 
-    [dim]Example:[/] drayd migrator --config /etc/dray.yaml --http 127.0.0.1:9645
+    [dim]Example:[/] drayd migrator --config /etc/dray.yaml --http 127.0.0.1:9642
     """
     migrate(load_config(config, data_dir, migrator_http=http).settings)

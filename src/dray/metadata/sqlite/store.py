@@ -27,6 +27,7 @@ from dray.metadata.contract import (
     StoredValue,
     Unavailable,
 )
+from dray.metadata.domains import DomainOutcome, DomainWrite, as_outcome
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
@@ -180,6 +181,27 @@ class SqliteStore:
         outcomes: list[Outcome] = await self._submit(WriteJob(domain, operations, identity))
         return outcomes
 
+    async def write_domains(self, writes: Sequence[DomainWrite]) -> list[DomainOutcome]:
+        """All of them go to the writer's thread at once, and so into one transaction; there, each is judged
+        by its own expectations."""
+        jobs: list[WriteJob] = []
+        for domain, operations in writes:
+            if check_write(domain, operations, LIMITS) is not None:
+                raise ValueError("puts of a session are written to one domain")
+            jobs.append(WriteJob(domain, operations, None))
+        if not self._open:
+            return [Unavailable(f"{self._path} is not open") for _ in jobs]
+        self._writer.submit_all(jobs)
+        found: list[DomainOutcome] = []
+        for job in jobs:
+            try:
+                found.append(await job.future)
+            except Exception as error:
+                if len(jobs) == 1 and not isinstance(error, MetadataError):
+                    raise
+                found.append(as_outcome(error))
+        return found
+
     async def barrier(self, domain: int) -> None:
         """Nothing to wait for: every read sees all that was committed before it."""
         check_domain(domain)
@@ -190,9 +212,10 @@ class SqliteStore:
         self._check_open()
         await self._foreign.enter()
         try:
-            async with aclosing(self._hub.watch(domain)) as changes:
-                async for change in changes:
-                    yield change
+            async with aclosing(self._hub.watch_many(domain)) as news:
+                async for changes in news:
+                    for change in changes:
+                        yield change
         finally:
             self._foreign.leave()
 

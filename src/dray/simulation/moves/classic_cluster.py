@@ -88,7 +88,7 @@ from dray.simulation.moves.classic_log import ClassicBatch, ClassicPartition, Ou
 
 BROKERS: Final = 3
 ADDRESSES: Final[tuple[Address, ...]] = tuple((f"kafka-{number}", 9092) for number in range(BROKERS))
-ACL_IS_LATE: Final = 1.5
+ACL_IS_LATE: Final = (0.0, 1.5)
 ON_THE_WAY: Final = 0.08
 """Less than the moment for which a switch sees the end stand still."""
 REPLICATION: Final = 0.01
@@ -104,6 +104,9 @@ Answer = Callable[[int, Any], Awaitable[Any]]
 class ClassicCluster:
     def __init__(self, random: Random, topic: str, partitions: int) -> None:
         self.random = random
+        self.acl_is_late = ACL_IS_LATE
+        self.slow_fetches = (0.0, 0.0)  # seconds: of records, once a fence is decided
+        self.compared = asyncio.Event()  # the producers were asked for: the last question before a decision
         self.topic = topic
         self.topic_id = UUID(int=random.getrandbits(128), version=4)
         self.partitions = [ClassicPartition(number) for number in range(partitions)]
@@ -163,7 +166,7 @@ class ClassicCluster:
                 each.operation,
                 each.permission_type,
             )
-            late = [now + self.random.uniform(0, ACL_IS_LATE) for _ in range(BROKERS)]
+            late = [now + self.random.uniform(*self.acl_is_late) for _ in range(BROKERS)]
             self._acls.setdefault(acl, late)
         return CreateAclsResponse(results=[AclCreationResult() for _ in request.creations])
 
@@ -324,6 +327,8 @@ class ClassicCluster:
             if is_over or any(each.records or each.error_code or each.diverging_epoch for each in answers):
                 break
             await asyncio.sleep(_LONG_POLL_STEP)
+        if self.slow_fetches[1] and self.is_fenced and any(each.records for each in answers):
+            await asyncio.sleep(self.random.uniform(*self.slow_fetches))
         return FetchResponse(responses=[FetchableTopicResponse(self.topic_id, self.topic, answers)])
 
     def _read(self, broker: int, asked: FetchPartition, isolation: int) -> PartitionData:
@@ -405,6 +410,7 @@ class ClassicCluster:
     async def _describe_producers(
         self, broker: int, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
+        self.compared.set()
         topics: list[TopicResponse] = []
         for topic in request.topics:
             answers: list[PartitionResponse] = []

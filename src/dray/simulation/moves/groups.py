@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from dray.groups.followed import CopyState, decode_copy
 from dray.metadata import keys
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_commit import (
@@ -57,6 +58,8 @@ class MovingGroup(SimulatedClient):
             if self._is_known():
                 break
         self._there.members = 0
+        if self._move.conditions.forgets_consumers:
+            await self._leave_one_behind()
         while True:
             await asyncio.sleep(self.random.uniform(0, 0.3))
             try:
@@ -68,6 +71,23 @@ class MovingGroup(SimulatedClient):
         """Whether a migrator has ever copied it: what begins at the source and comes here at once is taken
         for a group that the source never had."""
         return keys.followed_group(self.name) in self.world.keys(keys.FOLLOWED_GROUPS)
+
+    async def _leave_one_behind(self) -> None:
+        """A consumer without a group, forgotten at the source, goes back to the start as soon as the group is
+        Dray's, and before any of its members has come here."""
+        while True:
+            await asyncio.sleep(0.02)
+            if self._has_moved():
+                break
+        self._there.committed[self._partition] = 0
+        self.world.counts["consumers left behind"] += 1
+        await asyncio.sleep(self.random.uniform(0.5, 1.5))
+
+    def _has_moved(self) -> bool:
+        domain = keys.domain_of_group(self.name, self._move.conditions.domains)
+        entries = self.world.state.domain(domain, self.world.now()).entries
+        found = entries[keys.followed_group(self.name)].record.value
+        return decode_copy(self.name, found).state is CopyState.MOVED
 
     def _read_to(self, end: int) -> int:
         return self.random.randint(max(self._least, 0), max(self._least, end, 0))

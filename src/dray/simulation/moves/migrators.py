@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
 from dray.client.cluster import Cluster
@@ -41,9 +42,8 @@ PASSING: Final = (
     BoundaryStands,  # another migrator has decided meanwhile
     TimeoutError,
 )
-_SETTINGS: Final = LiveSettings(
-    give_up_seconds=4.0, straggler_seconds=1.0, follow_seconds=0.3, look_seconds=0.1
-)
+_FOLLOW_SECONDS: Final = 0.3
+_HELD_SECONDS: Final = 8.0
 UPSTREAM: Final = "classic"
 
 
@@ -94,11 +94,12 @@ class SimulatedMigrator:
         move, settings = self._move, self._move.conditions.settings(0, "", 0)
         stores = Stores(self._store, self._objects)
         rooms = rooms_on(stores, ClusterInfo("", move.conditions.domains, 0), settings, self.runtime)
-        groups = FollowedUpstream(UPSTREAM, self._cluster(), rooms, self.runtime, _SETTINGS.follow_seconds)
+        groups = FollowedUpstream(UPSTREAM, self._cluster(), rooms, self.runtime, _FOLLOW_SECONDS)
         upstream = Upstream(self._cluster(), self._cluster(), groups)
         topic = KafkaTopic(move.source.topic, move.record, rooms, upstream, self.runtime)
         migrations = rooms.attacher.migrations
-        return LiveMigration(move.source.topic, migrations, topic, self.runtime, _SETTINGS, self._reached)
+        timing = LiveSettings(move.conditions.give_up_seconds, 1.0, _FOLLOW_SECONDS, look_seconds=0.1)
+        return LiveMigration(move.source.topic, migrations, topic, self.runtime, timing, self._reached)
 
     def _cluster(self) -> Cluster:
         return Cluster(ADDRESSES, Dialer(client_id=self.name), self.runtime)
@@ -106,6 +107,20 @@ class SimulatedMigrator:
     def _reached(self, step: str) -> None:
         self._move.world.trace(self.name, "has reached:", step)
         self._move.reached[step] += 1
+        if step == "forbidden" and self._move.conditions.lifts_late and not self._move.is_lifting_late:
+            self._move.is_lifting_late = True
+            holding = self._hold(self.runtime)
+            asyncio.get_running_loop().create_task(holding, name="a late lift", context=Context())
+
+    async def _hold(self, runtime: SimulatedRuntime) -> None:
+        """Before it lifts the fence it stands still, until another switch has decided: to lift it is wrong by
+        then."""
+        self._move.world.counts["! migrator stood still before it lifted"] += 1
+        until = self._move.world.now() + _HELD_SECONDS
+        while not runtime.dead and not self._move.is_decided and self._move.world.now() < until:
+            runtime.pause(0.1)
+            await asyncio.sleep(0.05)
+        self._move.is_lifting_late = False
 
     async def _turn(self, migration: LiveMigration) -> None:
         try:

@@ -22,7 +22,8 @@ from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.migration.found import MigrationRefused
-from dray.migration.live import request_switch
+from dray.migration.live import go_back, request_switch
+from dray.migration.live_migration import ABORTED
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
 from dray.runtime import Runtime
 from dray.simulation.checks.history import StartRaised
@@ -34,12 +35,12 @@ from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.network import NetworkWeather
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
-from dray.simulation.moves.classic_cluster import ADDRESSES, ClassicCluster
+from dray.simulation.moves.classic_cluster import ACL_IS_LATE, ADDRESSES, ClassicCluster
 from dray.simulation.moves.groups import MovingGroup
 from dray.simulation.moves.migrators import UPSTREAM, SimulatedMigrator
 from dray.simulation.moves.readers import CommittedReader, read_everything
 from dray.simulation.moves.truth import MovedTruth
-from dray.simulation.moves.writers import MovingProducer, TransactionalWriter
+from dray.simulation.moves.writers import LateWriter, MovingProducer, TransactionalWriter
 from dray.topics import TopicError, Topics
 
 T = TypeVar("T")
@@ -60,6 +61,13 @@ class MoveConditions(ClusterConditions):
     groups: int = 0
     forwards: bool = False  # whether brokers pass on what is written to them
     expires: bool = False  # whether the source's retention takes its oldest batches
+    acl_is_late: tuple[float, float] = ACL_IS_LATE  # seconds until a broker of the source knows one
+    slow_fetches: tuple[float, float] = (0.0, 0.0)  # seconds until the mirror gets what comes with a fence
+    give_up_seconds: float = 4.0
+    trouble_every: tuple[float, float] = (0.3, 2.0)  # seconds until a migrator dies or stands still
+    writes_late: bool = False  # whether a writer comes when a switch is about to decide
+    lifts_late: bool = False  # whether a migrator stands still before it lifts a fence, until that is wrong
+    forgets_consumers: bool = False  # whether groups leave a consumer behind at the source
 
     script: ClassVar[Callable[[ClusterWorld], Awaitable[None]] | None] = None
 
@@ -79,17 +87,25 @@ class Move:
         self.conditions = conditions
         self.random = Random(conditions.seed ^ 0x30E)
         self.source = ClassicCluster(Random(conditions.seed ^ 0x50C), TOPIC, conditions.partitions)
+        self.source.acl_is_late = conditions.acl_is_late
+        self.source.slow_fetches = conditions.slow_fetches
         self.truth = MovedTruth(self.source, LEADER_EPOCH)
         self.truth.by_key = world.truth.cleaned
         world.truth.log = self.truth
         self.streams: list[int] = []
         self.record: MigrationRecord  # as it was when the topic was linked
         self.reached: Counter[str] = Counter()
+        self.is_lifting_late = False
         self.migrators = [SimulatedMigrator(self, number) for number in range(_MIGRATORS)]
 
     def acknowledged(self, partition: int, offset: int, values: Sequence[bytes], *, by_source: bool) -> None:
         self.world.counts["acknowledged by the source" if by_source else "acknowledged by Dray"] += 1
         self.truth.ledger.acknowledged(partition, offset, values, by_source=by_source)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a partition is Dray's."""
+        return any(each != CLASSIC for each in self.truth.boundaries.values())
 
     async def link(self) -> None:
         """The topic is laid down and seen, and its source owns it."""
@@ -139,6 +155,9 @@ class Move:
                 record = await request_switch(migrations, TOPIC)
                 if record.state is MigrationState.MOVED:
                     return
+                if self.conditions.lifts_late and record.attempt == 1:
+                    await asyncio.sleep(self.random.uniform(0, 0.5))
+                    await go_back(migrations, TOPIC, record, ABORTED)
 
     async def play_elections(self) -> None:
         while True:
@@ -161,7 +180,7 @@ class Move:
         for migrator in self.migrators:
             migrator.start()
         while True:
-            await asyncio.sleep(self.random.uniform(0.3, 2.0))
+            await asyncio.sleep(self.random.uniform(*self.conditions.trouble_every))
             migrator = self.random.choice(self.migrators)
             if self.random.random() < 0.5:
                 self.world.counts["! migrator stood still"] += 1
@@ -200,6 +219,8 @@ async def play_move(world: ClusterWorld) -> None:
             )
             makers.append(each.play)
         makers.append(CommittedReader(move, partition, seed + 600 + partition).play)
+        if conditions.writes_late:
+            makers.append(LateWriter(move, partition, seed + 800 + partition).play)
         if conditions.has_transactions:
             makers.append(TransactionalWriter(move, partition, seed + 500 + partition).play)
     for number in range(conditions.groups):

@@ -7,6 +7,7 @@ acknowledged is known at the other, or it is there twice.
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dray.client.cluster import Address
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_ID: Final = 100
 _TRANSACTIONAL_ID: Final = 90
+_LATE_ID: Final = 80
 _PASSING: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -132,6 +134,33 @@ class MovingProducer:
         except Unanswered:
             return None
         return response.responses[0].partition_responses[0]
+
+
+class LateWriter:
+    """At the source only, and once for each time that a switch has looked at the producers: what it writes
+    then is behind the end that the switch has measured."""
+
+    def __init__(self, move: Move, partition: int, seed: int) -> None:
+        self._move = move
+        self._partition = partition
+        self._random = Random(seed)
+        self._id = _LATE_ID + partition
+        self._sequence = 0
+
+    async def play(self) -> None:
+        source = self._move.source
+        while True:
+            await source.compared.wait()
+            await asyncio.sleep(self._random.uniform(0, 0.3))
+            source.compared.clear()
+            name = f"p{self._id}.0"
+            data = bytes(batch_of(name, self._sequence, 1, self._id, 0, self._sequence))
+            leader = source.partitions[self._partition].leadership.leader
+            error, offset = await source.write(leader, self._partition, data)
+            if error is ErrorCode.NONE:
+                values = values_of(name, self._sequence, 1)
+                self._move.acknowledged(self._partition, offset, values, by_source=True)
+                self._sequence += 1
 
 
 class TransactionalWriter:

@@ -1,0 +1,122 @@
+"""The numbers of a migrator: linked topics, their mirrors, and what is left to do for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dray.migration.live_migration import LiveSeen
+from dray.migration.mirror_lag import MirrorLag
+from dray.migration.record import MigrationState
+from dray.telemetry import ProcessMetrics
+
+STATES: Final = (MigrationState.MIRRORING, MigrationState.PENDING, MigrationState.SWITCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedTopic:
+    """What this process knows of a topic that it works on."""
+
+    lag: MirrorLag
+    read_bytes: int
+    stopped: int
+    seen: LiveSeen
+
+
+class MigratorMetrics:
+    """`topics`: how many topics, those furthest behind, have numbers of their own."""
+
+    def __init__(self, metrics: ProcessMetrics, topics: int) -> None:
+        self._topics = topics
+        make = metrics.instruments
+        self._states = make.gauges("dray_migration_topics", "Linked topics, by their state", "state")
+        self._longest = make.gauges(
+            "dray_migration_state_seconds",
+            "For how long a linked topic is in its state, the longest of each, as this migrator has seen it",
+            "state",
+        )
+        self._worked = make.gauge(
+            "dray_migration_worked_topics", "Linked topics of which this migrator has the lease"
+        )
+        self._lag = make.gauge("dray_mirror_lag_records", "Records of all topics that are not mirrored yet")
+        self._lag_seconds = make.gauge(
+            "dray_mirror_lag_seconds", "For how long the oldest of them has been at its source, at least"
+        )
+        self._silent = make.gauge(
+            "dray_mirror_silent_seconds", "Since the leader of a mirrored partition last answered"
+        )
+        self._bytes = make.counter(
+            "dray_mirror_bytes", "Bytes of batches that this migrator read to mirror them"
+        )
+        self._stopped = make.gauge("dray_mirror_stopped_partitions", "Partitions whose mirror cannot go on")
+        self._groups = make.gauge("dray_migration_waiting_groups", "Groups of switched topics at the source")
+        self._stragglers = make.gauge(
+            "dray_migration_straggler_offsets", "Offsets at sources behind the boundaries of their topics"
+        )
+        self._topic_lag = make.gauges(
+            "dray_mirror_topic_lag_records", "The same, of the topics furthest behind", "topic"
+        )
+        self._topic_seconds = make.gauges(
+            "dray_mirror_topic_lag_seconds",
+            "For how long the oldest record that is not mirrored has been at its source, of the same topics",
+            "topic",
+        )
+        self._topic_bytes = make.counters(
+            "dray_mirror_topic_bytes",
+            "The same, of these topics",
+            "topic",
+        )
+        self._topic_state = make.gauges(
+            "dray_migration_topic_state",
+            "1, of the topics furthest behind, with their state",
+            "topic",
+            "state",
+        )
+        self._since: dict[str, tuple[str, float]] = {}
+        self._counted: dict[str, int] = {}
+        for state in STATES:
+            self._states.labels(state.value)
+            self._longest.labels(state.value)
+
+    def show(self, states: Mapping[str, str], worked: Mapping[str, WorkedTopic], now: float) -> None:
+        """`states`: of all topics that are linked; `worked`: of those that this process works on."""
+        self._show_states(states, now)
+        self._worked.value = len(worked)
+        self._lag.value = sum(each.lag.records for each in worked.values())
+        self._lag_seconds.value = max((each.lag.seconds for each in worked.values()), default=0.0)
+        self._silent.value = max((each.lag.silent_seconds for each in worked.values()), default=0.0)
+        self._stopped.value = sum(each.stopped for each in worked.values())
+        self._stragglers.value = sum(each.seen.stragglers for each in worked.values())
+        self._groups.value = sum(
+            each.seen.groups for topic, each in worked.items() if states.get(topic) == "switched"
+        )
+        for topic, each in worked.items():
+            counted = self._counted.get(topic, 0)
+            # A topic that is worked on anew begins at nothing.
+            self._bytes.value += each.read_bytes - (counted if counted <= each.read_bytes else 0)
+        self._counted = {topic: each.read_bytes for topic, each in worked.items()}
+        self._show_topics(states, worked)
+
+    def _show_states(self, states: Mapping[str, str], now: float) -> None:
+        self._since = {
+            topic: known if (known := self._since.get(topic)) and known[0] == state else (state, now)
+            for topic, state in states.items()
+        }
+        for state in STATES:
+            since = [began for known, began in self._since.values() if known == state.value]
+            self._states.labels(state.value).value = len(since)
+            self._longest.labels(state.value).value = now - min(since) if since else 0.0
+
+    def _show_topics(self, states: Mapping[str, str], worked: Mapping[str, WorkedTopic]) -> None:
+        furthest = sorted(worked, key=lambda name: (-worked[name].lag.records, name))
+        shown = [topic for topic in furthest if topic in states][: self._topics]
+        for family in (self._topic_lag, self._topic_seconds, self._topic_bytes):
+            family.keep_only((topic,) for topic in shown)
+        self._topic_state.keep_only((topic, states[topic]) for topic in shown)
+        for topic in shown:
+            each = worked[topic]
+            self._topic_lag.labels(topic).value = each.lag.records
+            self._topic_seconds.labels(topic).value = each.lag.seconds
+            self._topic_bytes.labels(topic).value = each.read_bytes
+            self._topic_state.labels(topic, states[topic]).value = 1

@@ -1,0 +1,107 @@
+"""Which reads of a leader are under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from tests.unit.log.mirror_harness import MirrorWorld
+
+from dray.client.cluster import Address
+from dray.migration.leader_reads import Answers, LeaderReads
+from dray.upstream.mirror import MirrorPlace
+
+LEADER: Address = ("a", 9092)
+
+
+class HeldReader:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[dict[int, MirrorPlace], asyncio.Future[Answers]]] = []
+
+    def by_leader(self, partitions: Mapping[int, MirrorPlace]) -> dict[Address, dict[int, MirrorPlace]]:
+        return {LEADER: dict(partitions)}
+
+    async def read_each(self, leader: Address, places: Mapping[int, MirrorPlace]) -> Answers:
+        assert leader == LEADER
+        answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self.asked.append((dict(places), answer))
+        return await answer
+
+
+class Reads(LeaderReads):
+    def __init__(self) -> None:
+        self.reader = HeldReader()
+        self.ends: dict[int, int] = {}
+        super().__init__(
+            self.reader, MirrorWorld().runtime, LEADER, lambda each, offset: offset < self.ends.get(each, 0)
+        )
+
+    async def partitions_asked(self) -> list[list[int]]:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return [sorted(places) for places, answer in self.reader.asked if not answer.done()]
+
+
+@pytest.fixture
+async def reads() -> AsyncIterator[Reads]:
+    made = Reads()
+    yield made
+    await made.stop()
+
+
+def places(*offsets: int) -> dict[int, MirrorPlace]:
+    return {partition: MirrorPlace(offset) for partition, offset in enumerate(offsets)}
+
+
+async def test_one_read_of_all_where_nothing_is_known_to_come(reads: Reads) -> None:
+    reads.read_ahead(places(5, 5, 5))
+    assert await reads.partitions_asked() == []
+    waiting = asyncio.ensure_future(reads.next(places(5, 5, 5)))
+    assert await reads.partitions_asked() == [[0, 1, 2]]
+    reads.reader.asked[0][1].set_result({})
+    assert await waiting == (places(5, 5, 5), {})
+
+
+async def test_two_reads_of_different_partitions_while_both_have_more(reads: Reads) -> None:
+    reads.ends = {0: 100, 1: 100, 3: 100}
+    at = places(5, 5, 100, 5)
+    waiting = asyncio.ensure_future(reads.next(at))
+    assert await reads.partitions_asked() == [[0, 2, 3], [1]]
+    reads.reader.asked[0][1].set_result({})
+    await waiting
+    assert await reads.partitions_asked() == [[1]]
+    at.update({0: MirrorPlace(50), 3: MirrorPlace(60)})
+    reads.read_ahead(at)
+    reads.read_ahead(at)
+    assert await reads.partitions_asked() == [[1], [0, 2, 3]]
+    assert reads.reader.asked[-1][0] == {0: MirrorPlace(50), 2: MirrorPlace(100), 3: MirrorPlace(60)}
+
+
+async def test_no_second_read_that_would_wait_for_records(reads: Reads) -> None:
+    """The leader would answer it first, and only then what there is."""
+    reads.ends = {0: 100, 1: 10}
+    waiting = asyncio.ensure_future(reads.next(places(5, 5)))
+    assert await reads.partitions_asked() == [[0], [1]]
+    reads.reader.asked[1][1].set_result({})
+    await waiting
+    reads.read_ahead(places(5, 10))
+    waiting = asyncio.ensure_future(reads.next(places(5, 10)))
+    assert await reads.partitions_asked() == [[0]]
+    reads.reader.asked[0][1].set_result({})
+    await waiting
+    reads.read_ahead(places(50, 10))
+    assert await reads.partitions_asked() == [[0, 1]]
+
+
+async def test_a_failure_is_raised_and_what_is_under_way_is_ended(reads: Reads) -> None:
+    reads.ends = {0: 100, 1: 100}
+    waiting = asyncio.ensure_future(reads.next(places(5, 5)))
+    assert await reads.partitions_asked() == [[0], [1]]
+    reads.reader.asked[0][1].set_exception(ValueError("gone"))
+    with pytest.raises(ValueError, match="gone"):
+        await waiting
+    await reads.stop()
+    assert reads.reader.asked[1][1].cancelled()
