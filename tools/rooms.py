@@ -34,8 +34,8 @@ ROOMS: dict[str, Room] = {
     ),
     "simulation": _room("whole clusters on virtual time, from one seed", f"daemon foreign {_BELOW_DAEMON}"),
     "daemon": _room(
-        "the processes: broker (`node.py`), compactor, supervisor; from the one config to the rooms "
-        "(`settings.py`)",
+        "the processes: broker (`node.py`), compactor, migrator, supervisor; from the one config to the "
+        "rooms (`settings.py`)",
         _BELOW_DAEMON,
     ),
     "console": _room(
@@ -86,7 +86,8 @@ ROOMS: dict[str, Room] = {
         "foreign metadata objects parquet records runtime wal",
     ),
     "migration": _room(
-        "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach",
+        "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach; live ones "
+        "are mirrored and switched",
         "client foreign groups log metadata objects records runtime topics upstream",
     ),
     "foreign": _room(
@@ -94,7 +95,8 @@ ROOMS: dict[str, Room] = {
         "protocol records",
     ),
     "upstream": _room(
-        "a Kafka cluster that still owns a topic: mirror, fence, and the steps until Dray owns it",
+        "a Kafka cluster that still owns a topic: what is read of it, passed on to it, fenced there and "
+        "followed, until Dray owns the topic",
         "client foreign protocol records runtime",
     ),
     "wal": _room("the WAL object format", "records"),

@@ -30,8 +30,8 @@ from dray.upstream.fences import (
     FenceRefused,
     SizeFence,
     StoppedFence,
+    acls_before,
     largest_batch_setting,
-    needs_rest,
 )
 from dray.upstream.mirror import MirrorPlace, MirrorReader
 from dray.upstream.source import Probe, SourceProducer, SourceTopic
@@ -172,7 +172,7 @@ def test_a_mirror_is_byte_for_byte_and_names_what_was_aborted(kafka: str) -> Non
 
 
 async def acl_fence(cluster: Cluster, topic: str, runtime: SystemRuntime) -> AclFence:
-    return AclFence(cluster, topic, runtime, allows_rest=await needs_rest(cluster, topic))
+    return AclFence(cluster, topic, runtime, allows_rest=(await acls_before(cluster, topic)).needs_rest)
 
 
 async def probed(source: SourceTopic, expected: Probe) -> None:
@@ -207,7 +207,7 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
                 await fence.lift()
             await probed(source, Probe.OPEN)
             assert await largest_batch_setting(cluster, topic) is None
-            assert await needs_rest(cluster, topic), "no ACL is left"
+            assert (await acls_before(cluster, topic)).needs_rest, "no ACL is left"
             await asyncio.to_thread(produce, kafka, topic, 4)
 
     asyncio.run(look())

@@ -263,7 +263,7 @@ async def a_broker_that_is_slow_after_its_recheck() -> None:
     """The mark was still its own; then the collector took it, fenced, judged and let go."""
     stage = Stage()
     broker, other = stage.actor(), stage.actor()
-    [stream] = await broker.log.create_streams(1)
+    [stream] = await other.log.create_streams(1)  # so that the broker reads its high watermark
     recheck = broker.store.hold("get", keys.STAGING, answered=True)
     append = broker.append(stream, b"slow")
     await recheck.reached()

@@ -116,7 +116,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
-        (mirror_without_producers, 40),
+        (mirror_without_producers, 72),
         (aborted_list_dropped, 7),
         (history_not_compared, 28),
     )

@@ -49,6 +49,16 @@ class InvalidValue(ValueError):
     own."""
 
 
+def unfolded(value: Any) -> Any:
+    """A mapping that an environment variable holds as JSON; any other value as it is."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return value
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InvalidValue from None
+
+
 class Kind(ABC):
     """Stands in a field's annotation: `Annotated[int, Whole(0, 10)]`."""
 

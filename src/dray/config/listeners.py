@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-import yaml
-
-from dray.config.kinds import Address, AddressMap, HostPort, InvalidValue, Kind
+from dray.config.kinds import Address, AddressMap, HostPort, InvalidValue, Kind, unfolded
 
 LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -69,11 +67,7 @@ class ListenerPlace(Kind):
     def parse(self, value: Any) -> ListenerAddress:
         if isinstance(value, ListenerAddress):
             return value
-        if isinstance(value, str) and value.startswith("{"):
-            try:
-                value = yaml.safe_load(value)
-            except yaml.YAMLError:
-                raise InvalidValue from None
+        value = unfolded(value)
         if not isinstance(value, Mapping):
             place = HostPort(self.free_port).parse(value)
             return ListenerAddress(place.host, place.port)

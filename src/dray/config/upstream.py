@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import Field
 
 from dray.config.kinds import (
@@ -21,6 +20,7 @@ from dray.config.kinds import (
     Size,
     TextMap,
     Whole,
+    unfolded,
 )
 from dray.config.section import Section
 
@@ -51,11 +51,7 @@ class _UpstreamMap(TextMap):
     def _text(self, value: Any) -> Any:
         if isinstance(value, UpstreamAddress):
             return value
-        if isinstance(value, str) and value.startswith("{"):
-            try:
-                value = yaml.safe_load(value)
-            except yaml.YAMLError:
-                raise InvalidValue from None
+        value = unfolded(value)
         if not isinstance(value, Mapping):
             return UpstreamAddress(_addresses(value))
         file = value.get("command_config")

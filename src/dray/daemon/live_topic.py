@@ -25,14 +25,15 @@ from dray.upstream.fences import (
     SizeFence,
     StoppedFence,
     WriterFence,
+    acls_before,
     largest_batch_setting,
-    needs_rest,
 )
 from dray.upstream.mirror import MirrorReader
 from dray.upstream.source import Probe, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
 
 ALLOWS_REST: Final = "allows_rest"
+IS_DENIED: Final = "is_denied"
 LARGEST_BATCH: Final = "max.message.bytes"
 _OPEN_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
@@ -189,14 +190,16 @@ class KafkaTopic:
             await self._check_open()
         if kind == "acl":
             try:
-                return {ALLOWS_REST: "true" if await needs_rest(cluster, self._topic) else "false"}
+                before = await acls_before(cluster, self._topic)
             except RequestFailed as failure:
                 if failure.code != ErrorCode.SECURITY_DISABLED:
                     raise
                 return {ALLOWS_REST: "false"}  # there are no ACLs: the fence's own check says so
+            noted = {ALLOWS_REST: "true" if before.needs_rest else "false"}
+            return noted | ({IS_DENIED: "true"} if before.is_denied else {})
         if kind == "size":
-            before = await largest_batch_setting(cluster, self._topic)
-            return {} if before is None else {LARGEST_BATCH: before}
+            largest = await largest_batch_setting(cluster, self._topic)
+            return {} if largest is None else {LARGEST_BATCH: largest}
         return {}
 
     async def _check_open(self) -> None:
@@ -220,7 +223,8 @@ class KafkaTopic:
         if kind == "size":
             return SizeFence(self._upstream.control, self._topic, undo.get(LARGEST_BATCH))
         allows_rest = undo.get(ALLOWS_REST) == "true"
-        return _AclFence(self._upstream.control, self._topic, self._runtime, allows_rest)
+        is_denied = undo.get(IS_DENIED) == "true"
+        return _AclFence(self._upstream.control, self._topic, self._runtime, allows_rest, is_denied)
 
     async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
         return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed)

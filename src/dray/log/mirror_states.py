@@ -48,7 +48,7 @@ class MirroredPlace(NamedTuple):
     start: int
 
 
-class Planned(NamedTuple):
+class PlannedPart(NamedTuple):
     """A part that is on its way into the log."""
 
     end: int
@@ -64,7 +64,7 @@ class MirrorState:
     producers: ProducerStates
     snapshot: Versioned[int]  # up to which offset
     entries_since: int = 0
-    ahead: list[Planned] = field(default_factory=list)
+    ahead: list[PlannedPart] = field(default_factory=list)
     """What is to be committed on top, in this order, and is not yet."""
 
     @property
@@ -97,7 +97,7 @@ class MirrorStates:
 
     # --- what is on its way
 
-    def plan(self, state: MirrorState, parts: Iterable[Planned]) -> None:
+    def plan(self, state: MirrorState, parts: Iterable[PlannedPart]) -> None:
         """They follow all that is planned. The first of them is a fork of the producers at its end."""
         for part in parts:
             if not state.ahead:

@@ -62,7 +62,7 @@ class MirrorAim:
         return HighWatermark.at(self.entry, replace(origin, source_epoch=self.piece.epoch))
 
 
-class StagedObject(NamedTuple):
+class MirrorObject(NamedTuple):
     """An object that is durable, and that no stream names yet."""
 
     domain: int
@@ -90,7 +90,7 @@ class MirroredObjects:
         self._states = states
         self._unsettled: dict[int, list[Operation]] = {}  # by domain: they ride on its next write
 
-    async def upload(self, domain: int, aims: Mapping[int, MirrorAim]) -> StagedObject:
+    async def upload(self, domain: int, aims: Mapping[int, MirrorAim]) -> MirrorObject:
         """It is durable when this returns. Raises `MetadataError` and `ObjectError`: then it is not there for
         any stream."""
         wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
@@ -106,7 +106,7 @@ class MirroredObjects:
             parts.append(aim.data[aim.piece.begin : aim.piece.begin + aim.piece.size])
             aim.position = size
             size += aim.piece.size
-        staged = StagedObject(domain, wal_id, mark, version, size, created_ms, aims)
+        staged = MirrorObject(domain, wal_id, mark, version, size, created_ms, aims)
         try:
             await self._objects.put(path, parts)
         except ObjectError:
@@ -133,7 +133,7 @@ class MirroredObjects:
             self._unsettled[domain] = unsettled[room:]
         return unsettled[:room]
 
-    async def commit(self, staged: StagedObject, more_follows: bool) -> dict[int, LogError | None]:
+    async def commit(self, staged: MirrorObject, more_follows: bool) -> dict[int, LogError | None]:
         """What became of each stream: None where it was taken in. A stream of which another part comes first
         is refused: what was planned before it has failed."""
         found: dict[int, LogError | None] = {}
@@ -171,7 +171,7 @@ class MirroredObjects:
         )
         return found
 
-    async def _settle(self, staged: StagedObject, failed: Sequence[int], *, later: bool = False) -> None:
+    async def _settle(self, staged: MirrorObject, failed: Sequence[int], *, later: bool = False) -> None:
         """`later`: with the next object of the domain. If there is none after all, the collector settles."""
         operations = wal_keys.settle(staged.wal_id, staged.version, failed, staged.mark)
         if later:
@@ -184,7 +184,7 @@ class MirroredObjects:
             _log.warning("mirrored object not settled: the collector does it", error=str(error))
 
     async def _commit(
-        self, staged: StagedObject, aims: Mapping[int, MirrorAim]
+        self, staged: MirrorObject, aims: Mapping[int, MirrorAim]
     ) -> tuple[dict[int, LogError | None], bool]:
         """What became of each stream, and whether a write may still apply."""
         found: dict[int, LogError | None] = {}
@@ -219,7 +219,7 @@ class MirroredObjects:
             found[stream] = LogUnavailable(f"stream {stream}: the mirror's commit did not come through")
         return found, undecided
 
-    async def _still_ours(self, staged: StagedObject) -> bool:
+    async def _still_ours(self, staged: MirrorObject) -> bool:
         """The look at the mark, by its version, after the high watermarks were read: see
         `Committer._still_ours`."""
         for attempt in range(self._settings.retry_limit):
@@ -268,7 +268,7 @@ class MirroredObjects:
         else:
             found.update({stream: outcomes[place] for stream, place in places.items()})
 
-    async def _look(self, staged: StagedObject, aim: MirrorAim) -> LogError | None:
+    async def _look(self, staged: MirrorObject, aim: MirrorAim) -> LogError | None:
         """What became of a write that was not seen to apply: None if it did, `_AGAIN` if it is to be sent
         again, or why it never will. High watermark first, then the index: see `Committer._find`."""
         await self._store.barrier(aim.stream)

@@ -26,8 +26,15 @@ from typing import Final, NamedTuple
 
 from dray.foreign.faults import ForeignFault
 from dray.log.foreign_segments import ForeignSegments
-from dray.log.mirror_states import MirroredPlace, MirrorLost, MirrorState, MirrorStates, Planned, unavailable
-from dray.log.mirrored_objects import TRIES, MirrorAim, MirroredObjects, StagedObject
+from dray.log.mirror_states import (
+    MirroredPlace,
+    MirrorLost,
+    MirrorState,
+    MirrorStates,
+    PlannedPart,
+    unavailable,
+)
+from dray.log.mirrored_objects import TRIES, MirrorAim, MirroredObjects, MirrorObject
 from dray.log.mirrored_pieces import MOST_ABORTED, MirroredPiece, pieces_of
 from dray.log.origins import BoundaryStands
 from dray.log.producer_state import ProducerStates
@@ -81,7 +88,7 @@ class MirrorPlan:
 
     parts: dict[int, _Parts]
     found: dict[int, MirroredPlace | LogError]
-    objects: list[StagedObject] = field(default_factory=list)
+    objects: list[MirrorObject] = field(default_factory=list)
 
 
 class _Parts(NamedTuple):
@@ -223,7 +230,7 @@ class StreamMirror:
             elif self._states.get(piece.stream) is not state or state.planned_end != end:
                 plan.found[piece.stream] = _lost(piece, state.planned_end)
             else:
-                self._states.plan(state, [Planned(part.end, producers) for part, producers in parts])
+                self._states.plan(state, [PlannedPart(part.end, producers) for part, producers in parts])
                 plan.parts[piece.stream] = _Parts(state, piece.batches, parts)
                 plan.found[piece.stream] = state.place
         return plan
@@ -238,8 +245,8 @@ class StreamMirror:
         ):
             plan.objects += objects
 
-    async def _upload_domain(self, domain: int, streams: list[int], plan: MirrorPlan) -> list[StagedObject]:
-        found: list[StagedObject] = []
+    async def _upload_domain(self, domain: int, streams: list[int], plan: MirrorPlan) -> list[MirrorObject]:
+        found: list[MirrorObject] = []
         number = 0
         while streams := [stream for stream in streams if number < len(plan.parts[stream].each)]:
             for first in range(0, len(streams), self._most_streams):
@@ -261,7 +268,7 @@ class StreamMirror:
         self, plan: MirrorPlan, *, more_follows: bool = False
     ) -> Mapping[int, MirroredPlace | LogError]:
         """See `commit_all`. Plans before it are committed, or have failed."""
-        domains: dict[int, list[StagedObject]] = {}
+        domains: dict[int, list[MirrorObject]] = {}
         for staged in plan.objects:
             domains.setdefault(staged.domain, []).append(staged)
         await asyncio.gather(
@@ -270,7 +277,7 @@ class StreamMirror:
         return plan.found
 
     async def _commit_objects(
-        self, objects: Sequence[StagedObject], plan: MirrorPlan, more_follows: bool
+        self, objects: Sequence[MirrorObject], plan: MirrorPlan, more_follows: bool
     ) -> None:
         for staged in objects:
             try:

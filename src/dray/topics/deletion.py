@@ -20,7 +20,16 @@ import structlog
 
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, Delete, MetadataError, MetadataStore, Put, Unavailable
+from dray.metadata.contract import (
+    ABSENT,
+    Ambiguous,
+    Delete,
+    Expectation,
+    MetadataError,
+    MetadataStore,
+    Put,
+    Unavailable,
+)
 from dray.metadata.update import ALL_FAILURES, update
 from dray.metadata.values import UnreadableValue
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -79,13 +88,21 @@ class TopicDeletion:
         """The tombstone as it is stored: also with the streams of an earlier topic of this id that are not
         swept yet."""
         key = keys.deleted_topic(tombstone.topic_id)
-        earlier = await self._store.get(keys.CLUSTER_DOMAIN, key)
-        if earlier is not None:
-            known = decode_tombstone(key, earlier.value)
-            more = tuple(stream for stream in known.streams if stream not in set(tombstone.streams))
-            tombstone = dataclasses.replace(tombstone, streams=tombstone.streams + more)
-        await self._store.write(keys.CLUSTER_DOMAIN, [Put(key, encode_tombstone(tombstone))])
-        return tombstone
+
+        async def attempt() -> Tombstone | None:
+            buried = tombstone
+            expect: Expectation = ABSENT
+            earlier = await self._store.get(keys.CLUSTER_DOMAIN, key)
+            if earlier is not None:
+                known = decode_tombstone(key, earlier.value)
+                more = tuple(stream for stream in known.streams if stream not in set(tombstone.streams))
+                buried = dataclasses.replace(tombstone, streams=tombstone.streams + more)
+                expect = earlier.version
+            put = Put(key, encode_tombstone(buried), expect)
+            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+            return buried if outcome.applied else None
+
+        return await update(self._runtime, attempt, again_after=())
 
     async def _finish(self, tombstone: Tombstone) -> Tombstone:
         """Delete the record, then close its streams. The tombstone, given back, may name more streams than

@@ -13,7 +13,7 @@ Kafka has no fence that clients merely wait behind. Each of these has its price:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dray.client.acls import WireAcl, create_acls, delete_acls, list_acls
 from dray.client.admin import alter_configs, describe_topics
@@ -72,13 +72,15 @@ class WriterFence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AclFence:
-    """`allows_rest`: the topic had no ACL before (`needs_rest`). It is kept with the migration, as it can no
-    longer be seen once the fence is up."""
+    """`allows_rest`: the topic had no ACL before. `is_denied`: the operator has denied WRITE to everybody
+    before, by the very ACL that the fence puts up, and keeps it. Both are kept with the migration
+    (`AclsBefore`), as they can no longer be seen once the fence is up."""
 
     cluster: Cluster
     topic: str
     runtime: Runtime
     allows_rest: bool
+    is_denied: bool = False
     is_probed: bool = True
     moment_seconds: float = MOMENT_SECONDS
 
@@ -110,7 +112,8 @@ class AclFence:
 
     async def lift(self) -> None:
         """The denial first: without it the rest allows what was allowed before, and never less."""
-        await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
+        if not self.is_denied:
+            await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
         if self.allows_rest:
             await delete_acls(self.cluster, _acl(self.topic, _ALL, _ALLOW))
 
@@ -169,11 +172,17 @@ class StoppedFence:
         return None
 
 
-async def needs_rest(cluster: Cluster, topic: str) -> bool:
-    """Whether no ACL speaks of the topic: then its clients live of `allow.everyone.if.no.acl.found`, which
-    ends with the first one."""
+class AclsBefore(NamedTuple):
+    """`needs_rest`: no ACL speaks of the topic, so that its clients live of `allow.everyone.if.no.acl.found`,
+    which ends with the first one. `is_denied`: see `AclFence`."""
+
+    needs_rest: bool
+    is_denied: bool
+
+
+async def acls_before(cluster: Cluster, topic: str) -> AclsBefore:
     found = await list_acls(cluster, WireAcl(_TOPIC, _MATCH, topic, None, None, _ANY, _ANY))
-    return not found
+    return AclsBefore(not found, _acl(topic, _WRITE, _DENY) in found)
 
 
 def _acl(topic: str, operation: int, permission: int) -> WireAcl:

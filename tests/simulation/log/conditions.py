@@ -113,4 +113,5 @@ class LogConditions:
             pack_seconds=random.choice((0.2, 1.0)),
         )
         look = random.choice((0.02, 0.1, 0.4))
+        carry = replace(carry, across_domains=random.random() < 0.5)
         return replace(self, settings=replace(self.settings, carry=carry, pack_look_seconds=look))

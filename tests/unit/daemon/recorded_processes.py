@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.unit.daemon.held_values import HeldValues
 from typer.testing import CliRunner
 
 from dray.cli.commands import bucket, compactor, finish_compactions, table, up
-from dray.cli.main import app
+from dray.cli.main import COMMANDS as CLI_COMMANDS
+from dray.cli.main import app, load_command
 from dray.cluster import ClockGuard
 from dray.compaction.cycle import Compactor
 from dray.compaction.spark.session import open_session
@@ -48,10 +50,18 @@ COMMANDS = {
 }
 
 
+@cache
+def _load_all() -> None:
+    for name in CLI_COMMANDS:
+        load_command(name)
+
+
 def replace_everywhere(
     patch: pytest.MonkeyPatch, function: Callable[..., Any], by: Callable[..., Any]
 ) -> None:
-    """Whichever module has imported it, and under whichever name."""
+    """Whichever module has imported it, and under whichever name. All commands are loaded first: one that is
+    loaded meanwhile would keep what stands in for the function, for every later test of the process."""
+    _load_all()
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("dray."):
             for name, value in list(vars(module).items()):

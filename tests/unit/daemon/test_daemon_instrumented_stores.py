@@ -105,6 +105,22 @@ async def test_metadata_calls_are_passed_on_and_timed(parts, operation, argument
     assert metrics.metadata_failures.labels(operation, "Unavailable").value == 1
 
 
+async def test_writes_to_several_domains_are_one_wait_and_their_failures_are_counted_each(parts):
+    clock, inner, metrics = parts
+
+    async def write_domains(writes):
+        clock.now += 2
+        return [Unavailable("down") if domain else [] for domain, _ in writes]
+
+    inner.write_domains = write_domains
+    store = InstrumentedMetadataStore(inner, metrics, clock)
+    found = await store.write_domains([(0, []), (1, []), (2, [])])
+    assert [type(each) for each in found] == [list, Unavailable, Unavailable]
+    timed = metrics.metadata_seconds.labels("write")
+    assert (sum(timed.counts), timed.total) == (1, 2)
+    assert metrics.metadata_failures.labels("write", "Unavailable").value == 2
+
+
 async def test_what_is_not_timed_is_passed_on(parts):
     clock, inner, metrics = parts
     store = InstrumentedMetadataStore(inner, metrics, clock)

@@ -10,11 +10,12 @@ from tests.unit.daemon.simulated_source import RECORD, SimulatedCluster
 
 from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
+from dray.daemon import live_topic
 from dray.daemon.live_topic import KafkaTopic, Upstream, WholeTopic
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.upstream.fences import AclFence, FenceRefused, SizeFence, StoppedFence
+from dray.upstream.fences import AclFence, AclsBefore, FenceRefused, SizeFence, StoppedFence
 from dray.upstream.source import Leadership, Probe
 
 
@@ -87,12 +88,32 @@ def test_a_fence_is_refused_where_the_source_refuses_us_already() -> None:
     run(ask())
 
 
+@pytest.mark.parametrize(
+    ("before", "noted"),
+    [
+        (AclsBefore(True, False), {"allows_rest": "true"}),
+        (AclsBefore(False, False), {"allows_rest": "false"}),
+        (AclsBefore(False, True), {"allows_rest": "false", "is_denied": "true"}),
+    ],
+)
+def test_what_the_operator_had_before_the_fence_is_noted(
+    before: AclsBefore, noted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(*_: object) -> AclsBefore:
+        return before
+
+    monkeypatch.setattr(live_topic, "acls_before", found)
+    assert run(topic_with([Probe.OPEN]).before_fence("acl")) == noted
+
+
 def test_the_fence_is_as_the_record_says() -> None:
     made = topic_with([Probe.OPEN])
     acl = made.fence("acl", {"allows_rest": "true"})
     assert isinstance(acl, AclFence)
     assert acl.allows_rest
+    assert not acl.is_denied
     assert not cast(AclFence, made.fence("acl", {"allows_rest": "false"})).allows_rest
+    assert cast(AclFence, made.fence("acl", {"allows_rest": "false", "is_denied": "true"})).is_denied
     size = made.fence("size", {"max.message.bytes": "1000"})
     assert isinstance(size, SizeFence)
     assert size.before == "1000"

@@ -13,7 +13,7 @@ from dray.metadata.domains import domains_writer
 from dray.metadata.sqlite import SqliteStore
 from dray.metadata.sqlite.writer import AnyWrite, GroupWriter
 from dray.runtime import SystemRuntime
-from dray.runtime.workers import Afterwards
+from dray.runtime.workers import Afterwards, Worker
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -44,14 +44,25 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-async def test_sqlite_takes_them_in_one_transaction(transactions: list[int], tmp_path: Path) -> None:
+async def test_sqlite_takes_them_in_one_transaction(
+    transactions: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runtime = SystemRuntime(threads=1)
     store = SqliteStore(tmp_path / "metadata.sqlite", runtime)
     await store.open()
     transactions.clear()
+    handed_over: list[Worker[AnyWrite]] = []
+    wake = Worker._wake
+
+    def noted(self: Worker[AnyWrite]) -> None:
+        handed_over.append(self)
+        wake(self)
+
+    monkeypatch.setattr(Worker, "_wake", noted)
     found = await store.write_domains([(domain, [Put("/a", b"x")]) for domain in range(4)])
     assert [type(outcomes) for outcomes in found] == [list] * 4
     assert transactions == [4]
+    assert len(handed_over) == 1, "all at once, or the thread may begin with the first alone"
     await store.close()
     runtime.close()
 

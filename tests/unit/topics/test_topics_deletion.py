@@ -21,6 +21,7 @@ from dray.topics import (
     UnknownTopic,
     UnknownTopicId,
 )
+from dray.topics.model import Tombstone, encode_tombstone
 
 MakeTopics = Callable[..., Topics]
 
@@ -231,6 +232,26 @@ async def test_two_deletions_of_one_id_are_swept_both(
     assert await topics.refresh("orders") is None
     assert streams.swept == taken
     assert await store.get(keys.CLUSTER_DOMAIN, keys.deleted_topic(UUID(int=7))) is None
+
+
+async def test_a_tombstone_that_another_deletion_wrote_meanwhile_keeps_its_streams(
+    topics: Topics, streams: FakeStreams, store: ScriptedStore
+) -> None:
+    """It is read, then written: what came in between names streams that nothing else would sweep."""
+    here = await topics.attach("orders", UUID(int=7), await streams.create_streams(2), {}, 65_536)
+    elsewhere = tuple(await streams.create_streams(2))
+    key = keys.deleted_topic(UUID(int=7))
+
+    async def bury() -> None:
+        other = Tombstone("orders", UUID(int=7), elsewhere, 0)
+        await store.write(keys.CLUSTER_DOMAIN, [Put(key, encode_tombstone(other))])
+
+    store.trap(Fate.PASS, first=bury)
+    await topics.delete("orders")
+    await topics.sweep_deleted()
+    await topics.sweep_deleted()
+    assert streams.swept == {*here.streams, *elsewhere}
+    assert await store.get(keys.CLUSTER_DOMAIN, key) is None
 
 
 async def test_a_sweep_that_fails_is_tried_again(topics: Topics, streams: FakeStreams) -> None:
