@@ -33,6 +33,7 @@ from dray.security.acls.authorization import Authorization
 from dray.security.acls.decision import Authorizer
 from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
 from dray.security.acls.store import Acls
+from dray.security.quotas.throttle import Throttle
 
 CLIENT = "User:app-7"
 ACL_COUNTS = (1_000, 10_000, 100_000)
@@ -107,7 +108,9 @@ def check_seconds(asked: Authorization, partitions: int) -> float:
     """Processor seconds of what a produce request does more, on a connection that stands."""
     connection: Any = Nowhere()
     connection.principal = CLIENT
-    services: Any = SimpleNamespace(authorization=asked, runtime=SystemRuntime(threads=1))
+    services: Any = SimpleNamespace(
+        authorization=asked, runtime=SystemRuntime(threads=1), throttle=Throttle()
+    )
     dispatcher = Dispatcher(services)
     header = RequestHeader(ProduceRequest.API_KEY, 9, 1, "bench")
     topics: list[Any] = [SimpleNamespace(name=TOPIC)] * partitions

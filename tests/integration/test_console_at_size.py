@@ -8,6 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ MANY = 10_000
 PAGE_SECONDS = 1.0
 RECORDS = 400_000
 WINDOWS = 30
+MOST_WINDOWS = 60
 WINDOW_SECONDS = 4.0
+QUIET_CORES = 0.2
+"""What processes that are none of this test's may use in a window that counts."""
 
 
 @pytest.fixture
@@ -190,6 +194,28 @@ class Searches:
             self.scanned += json.loads(body)["scanned"]
 
 
+class Others:
+    """The cores that processes used which are none of this test's."""
+
+    def __init__(self) -> None:
+        self._at, self._busy, self._own = self._look()
+
+    def cores(self) -> float:
+        """Since it was made."""
+        at, busy, own = self._look()
+        return (busy - self._busy - (own - self._own)) / (at - self._at)
+
+    @staticmethod
+    def _look() -> tuple[float, float, float]:
+        used = psutil.cpu_times()
+        own = 0.0
+        me = psutil.Process()
+        for process in (me, *me.children(recursive=True)):
+            with suppress(psutil.Error):
+                own += sum(process.cpu_times()[:2])
+        return time.monotonic(), sum(used[:8]) - used.idle - used.iowait, own
+
+
 def history(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for number in range(RECORDS):
@@ -204,28 +230,37 @@ def history(bootstrap: str) -> None:
 def test_a_full_search_leaves_producers_alone(up: BrokerWithConsole) -> None:
     """Windows with and without a search take turns, and which of a pair comes first changes: what else the
     machine does, and what slowly changes, is in both. The p99 of a window hangs on a few records, so the
-    medians over many windows are compared. Needs a quiet machine; the same comparison of windows without a
-    search against each other says how quiet it was."""
+    medians over many windows are compared. Needs a quiet machine: pairs of windows in which other processes
+    were at work do not count, and the same comparison of windows without a search against each other says
+    how quiet the rest was."""
     history(up.bootstrap)
     load = Load(up.bootstrap)
     load.p99(2.0)
     alone: list[float] = []
     beside: list[float] = []
-    scanned = 0
-    for number in range(WINDOWS):
-        for searched in (True, False) if number % 2 else (False, True):
+    scanned = tried = 0
+    while len(alone) < WINDOWS and tried < MOST_WINDOWS:
+        tried += 1
+        found: dict[bool, float] = {}
+        others = Others()
+        for searched in (True, False) if tried % 2 else (False, True):
             if not searched:
-                alone.append(load.p99(WINDOW_SECONDS))
+                found[searched] = load.p99(WINDOW_SECONDS)
                 continue
             with Searches(up) as searches:
-                beside.append(load.p99(WINDOW_SECONDS))
+                found[searched] = load.p99(WINDOW_SECONDS)
             scanned += searches.scanned
+        if others.cores() < QUIET_CORES:
+            alone.append(found[False])
+            beside.append(found[True])
+    assert len(alone) >= WINDOWS // 2, f"only {len(alone)} of {tried} pairs of windows were quiet"
     assert scanned > RECORDS, "it was searched"
     ratio = statistics.median(beside) / statistics.median(alone)
     noise = statistics.median(alone[0::2]) / statistics.median(alone[1::2])
-    rate = scanned / (WINDOWS * WINDOW_SECONDS)
+    rate = scanned / (tried * WINDOW_SECONDS)
     print(
-        f"p99 beside a search / alone: {ratio:.3f}; alone / alone: {noise:.3f}; searched {rate:,.0f} a second"
+        f"p99 beside a search / alone: {ratio:.3f}; alone / alone: {noise:.3f}; "
+        f"searched {rate:,.0f} a second; {len(alone)} of {tried} pairs of windows were quiet"
     )
     assert ratio <= 1.05, f"p99 alone {alone}, beside a search {beside}"
 

@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, Route, expect
 from tests.services.browser import new_context, picture, running_browser
-from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill
+from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill, link
 from tests.services.marks import longer
 from tests.services.target import ON_CLUSTER
 
@@ -43,6 +43,7 @@ PAGES = {
     "reset": "/groups/billing/reset?to=earliest",
     "reset-unsaid": "/groups/billing/reset",
     "new-topic": "/new-topic",
+    "link": "/topics/payments/link",
     "failure": "/topics/none",
 }
 
@@ -54,6 +55,7 @@ IN_THE_DARK = ("cluster", "records", "search", "map", "settings", "record-json",
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerWithConsole]:
     with BrokerWithConsole(tmp_path_factory.mktemp("up")) as process:
         fill(process.bootstrap)
+        link(process, "payments")
         yield process
 
 
@@ -334,6 +336,20 @@ def test_the_map_leads_to_records_and_groups(page: Page) -> None:
     expect(page.get_by_role("row", name=re.compile("^0 0 0 15"))).to_be_visible()
     page.locator("#map svg a").first.click()
     expect(page.get_by_role("heading", name="Offset 0")).to_be_visible()
+
+
+def test_a_topic_on_its_way_here_is_found_from_the_first_page(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".health", has_text="Links")).to_contain_text("the last switch went back")
+    row = page.get_by_role("row", name=re.compile("payments"))
+    expect(row).to_contain_text("mirroring")
+    row.get_by_role("link", name="payments").click()
+    expect(page.get_by_role("heading", name="Mirroring")).to_be_visible()
+    # This console's config names no such cluster, and the page says what to add.
+    expect(page.get_by_text("the config names no upstream 'old'").first).to_be_visible()
+    page.get_by_role("link", name="Records", exact=True).click()
+    page.get_by_role("link", name="mirroring from old").click()
+    expect(page.get_by_role("heading", name="Mirroring")).to_be_visible()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.services.dray import drayd_path
 from tests.services.kafka import KafkaProcess
+from tests.services.live_move import WITH_ACLS
 from tests.services.maven import require_kafka_jars
 from tests.services.migration_newcomer import CHAPTER, Newcomer
 from tests.services.process import free_port
@@ -335,6 +336,53 @@ def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
     assert "is linked: 2 partitions" in said["drayd migrate link orders --from-cluster old --yes"]
     assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
     assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
+    assert "Traceback" not in (tmp_path / "broker.log").read_text()
+
+
+@pytest.mark.soak
+def test_the_chapter_with_a_tier_and_back_out_of_a_try(tmp_path: Path) -> None:
+    """A running Kafka with tiered storage: linked, taken back, linked again and switched, by what the chapter
+    says. Only addresses, the tier's layout and the answers to questions are others."""
+    require_tool("kcat")
+    require_tiering()
+    chapter = CHAPTER.partition("## From a running cluster")[2]
+    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+    [link] = re.findall(r"`(drayd migrate link orders .*--from tier .*)`", chapter)
+    [abort] = re.findall(r"`(drayd migrate abort orders)`", chapter)
+    link = link.replace("aiven-1", "kafka-tiered").replace("orders", TOPIC) + " --yes --config dray.yaml"
+    abort = abort.replace("orders", TOPIC) + " --yes --config dray.yaml"
+    newcomer = Newcomer(tmp_path)
+
+    def types(command: str) -> str:
+        done = newcomer.types(command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    kafka = TieredKafka(tmp_path / "kafka", WITH_ACLS)
+    with kafka:
+        write_history(kafka)
+        wait_for("segments tiered", lambda: min(tiered_segments(kafka).values(), default=0) >= 2, 300)
+        stores = yaml.safe_dump({"foreign": {"stores": {"tier": f"file:{kafka.tier}"}}})
+        (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka.bootstrap) + stores)
+        (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+        try:
+            newcomer.starts("drayd up --config dray.yaml &")
+            assert f"topic {TOPIC} is linked" in types(link)
+            types(abort)
+            assert TOPIC not in types("kcat -L -b localhost:9092").split('"')
+            produce(kafka.bootstrap, TOPIC, range(10))
+            ends = offsets_at(kafka.bootstrap, TOPIC, -1)
+            expected = read_all(kafka.bootstrap, TOPIC, ends, "read_committed")
+            assert f"topic {TOPIC} is linked" in types(link)
+            switched = types(f"drayd migrate switch {TOPIC} --wait --yes --config dray.yaml")
+            assert f"topic {TOPIC} is Dray's" in switched
+            assert read_all(newcomer.address, TOPIC, ends, "read_committed") == expected
+            written = produce(newcomer.address, TOPIC, range(10))
+            assert sorted(written) == [(p, ends[p] + n) for p in range(PARTITIONS) for n in range(5)]
+            assert "borrowed" in types(f"drayd migrate status {TOPIC} --config dray.yaml")
+            types(f"drayd migrate stragglers {TOPIC} --config dray.yaml")
+        finally:
+            newcomer.leaves()
     assert "Traceback" not in (tmp_path / "broker.log").read_text()
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from dray.config import load
+from dray.daemon.stores import open_metadata
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.migration.record import NO_TIER, MigrationState, encode_migration
+from dray.runtime import SystemRuntime
+from dray.topics.model import decode_topic
 from tests.services.dray import OPENER, DrayProcess, drayd_path
 from tests.services.process import ServerProcess, free_port, free_ports
+from tests.services.two_builds import MIGRATION
 
 HOSTILE: Sequence[bytes] = (
     b"<script>window.hostile = 1</script>",
@@ -130,6 +141,42 @@ def fill(bootstrap: str) -> None:
     assert producer.flush(60) == 0
     commit(bootstrap, "billing", {("orders", number): 100 for number in range(4)} | {("payments", 0): 25})
     commit(bootstrap, "warehouse/eu <1>", {("orders", 0): 20})
+
+
+def link(process: DrayProcess, topic: str) -> None:
+    """The record of a topic that comes from another cluster, as a migrator leaves it."""
+    environment = {**process.environment(), "DRAY_DATA_DIR": str(process.data_directory)}
+    settings = load(environment=environment).settings
+
+    async def write() -> None:
+        runtime = SystemRuntime()
+        metadata = await open_metadata(settings, runtime)
+        try:
+            found = await metadata.get(keys.CLUSTER_DOMAIN, keys.topic(topic))
+            assert found is not None
+            known = decode_topic(topic, found.value, {})
+            record = replace(
+                MIGRATION,
+                state=MigrationState.MIRRORING,
+                topic_id=known.topic_id,
+                layout=NO_TIER,
+                source="kafka-1.example:9092",
+                store="",
+                partitions=len(known.streams),
+                streams=known.streams,
+                bounds=tuple((0, 0) for _ in known.streams),
+                upstream="old",
+                source_topic_id=known.topic_id,
+                attempt=1,
+                why="partition 1 was not ready within 60 s: its last records did not come",
+            )
+            await metadata.write(keys.CLUSTER_DOMAIN, [Put(keys.migration(topic), encode_migration(record))])
+        finally:
+            await metadata.close()
+            runtime.close()
+
+    with ThreadPoolExecutor(1) as elsewhere:  # Playwright has a loop in this thread
+        elsewhere.submit(lambda: asyncio.run(write())).result()
 
 
 def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:

@@ -17,8 +17,7 @@ import pytest
 from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.cycle import Compactor
 from dray.compaction.round import FORESEEN, Round
-from dray.log.commit import Committer
-from dray.log.entries import HighWatermark
+from dray.log.commit_writes import CommitWrites
 from dray.log.pipeline import DomainPipeline
 from dray.log.producer_state import ProducerStates
 from dray.metadata.contract import MetadataError
@@ -72,19 +71,7 @@ def snapshots_without_a_bound(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_in_one_write(patch: pytest.MonkeyPatch) -> None:
-    async def write(self: Committer, staged: Any, aims: Any) -> Any:
-        found: Any = {}
-        places: dict[int, int] = {}
-        operations: list[Any] = []
-        for stream, aim in aims.items():
-            places[stream] = len(operations)
-            operations += self._store.advance(
-                stream, aim.over, HighWatermark.at(aim.entry, aim.over.value.origin)
-            )
-        await self._write_part(staged.domain, operations, places, found)
-        return found
-
-    patch.setattr(Committer, "_write", write)
+    patch.setattr(CommitWrites, "is_full_for", lambda *_: False)
 
 
 def settling_is_cut_anywhere_and_dropped(patch: pytest.MonkeyPatch) -> None:

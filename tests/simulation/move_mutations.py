@@ -2,7 +2,7 @@
 
 Of the ten that the design names, `append_while_the_source_owns_the_log`, `mirror_without_producers` (no
 snapshot), `aborted_list_dropped`, `boundary_before_the_fence`, `no_probe` and `group_copied_after_it_moved`
-are here; the last three in runs that lay a trap for them (`simulation/moves/traps.py`).
+are here; all but two of them in runs that lay a trap for them (`simulation/moves/traps.py`).
 `foreign_mutations.py` has `switch_without_version`, `leave_overlaps`, `adopt_without_references` and
 `attach_unfinished_segments`.
 """
@@ -21,7 +21,14 @@ from dray.log.mirror_states import MirrorStates
 from dray.migration.live_migration import LiveMigration
 from dray.migration.record import MigrationRecord
 from dray.protocol.messages.fetch import FetchPartition
-from dray.simulation.moves.traps import Trap, forgotten_consumers, late_fence, late_lift, slow_mirror
+from dray.simulation.moves.traps import (
+    Trap,
+    forgotten_consumers,
+    late_fence,
+    late_lift,
+    lost_answers,
+    slow_mirror,
+)
 from dray.upstream import mirror as upstream_mirror
 from dray.upstream import switch
 from dray.upstream.partition_switch import PartitionSwitch
@@ -116,9 +123,8 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
-        (mirror_without_producers, 72),
         (aborted_list_dropped, 7),
-        (history_not_compared, 40),
+        (history_not_compared, 506),
     )
 }
 """By name, each with the seed from which on it is looked for."""
@@ -126,10 +132,11 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
 TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
     mutation.__name__: (mutation, trap, seed)
     for mutation, trap, seed in (
+        (mirror_without_producers, lost_answers, 1),
         (no_probe, late_fence, 1),
         (boundary_before_the_fence, slow_mirror, 4),
         (lift_late, late_lift, 4),
         (group_copied_after_it_moved, forgotten_consumers, 4),
     )
 }
-"""By name, each with the trap that is laid for it. Unmutated, these seeds are `TRAP_SEEDS` of the tests."""
+"""By name, each with the trap that is laid for it, and the seed from which on it is looked for."""

@@ -6,7 +6,9 @@ from collections import Counter
 from random import SystemRandom
 
 import pytest
+from tests.simulation.foreign_fault_mutations import MUTATIONS as FAULT_MUTATIONS
 from tests.simulation.foreign_mutations import CHOICE_MUTATIONS, MUTATIONS
+from tests.simulation.log.foreign_faults import simulate_faulty_source
 from tests.simulation.log.foreign_world import simulate_foreign
 from tests.simulation.noticing import first_noticed
 from tests.simulation.unfinished_segments import simulate_unfinished
@@ -33,6 +35,29 @@ def test_it_is_noticed(name: str) -> None:
     assert found is not None, f"not noticed by the seeds from {first} on"
 
 
+def test_a_foreign_store_that_fails_costs_nothing_but_time() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        seen += simulate_faulty_source(seed).counts
+    expected = {
+        "consumed": 500,
+        "read beside": 50,
+        "reads refused": 2,
+        "! foreign store was slow": 10,
+        "! foreign store did not answer": 3,
+        "! foreign object was away": 3,
+        "! foreign bytes were damaged": 3,
+    }
+    assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
+
+
+@pytest.mark.parametrize("name", FAULT_MUTATIONS)
+def test_a_failing_store_notices(name: str) -> None:
+    mutation, first = FAULT_MUTATIONS[name]
+    found = first_noticed(mutation, simulate_faulty_source, first, SEARCH)
+    assert found is not None, f"not noticed by the seeds from {first} on"
+
+
 def test_copies_that_were_not_finished_are_left_out() -> None:
     for seed in range(CHOICES):
         simulate_unfinished(seed)
@@ -50,5 +75,6 @@ def test_a_log_that_began_elsewhere_keeps_its_promises_for_long() -> None:
     for seed in range(base, base + SOAK_SEEDS):
         try:
             simulate_foreign(seed)
+            simulate_faulty_source(seed)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error

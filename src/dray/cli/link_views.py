@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dray.cli.migration_views import size_text, time_text
+from dray.cli.migration_views import print_borrowed, size_text, time_text
 from dray.cli.output import print_table
 from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
 from dray.groups.followed import CopyState
@@ -101,12 +101,15 @@ def print_live(status: LiveStatus) -> None:
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
             f"drayd migrate stragglers {status.topic}"
         )
+    if status.borrowed:
+        print_borrowed(status.topic, status.borrowed)
 
 
 def live_as_plain(status: LiveStatus) -> dict[str, Any]:
     record = status.record
     return {
         "topic": status.topic,
+        "borrowed": status.borrowed,
         "state": record.state.value,
         "topic_id": str(record.topic_id),
         "upstream": record.upstream,

@@ -168,10 +168,14 @@ def print_status(found: Sequence[MigrationStatus]) -> None:
     )
     for each in found:
         if each.borrowed:
-            print(
-                f"{each.topic}: {each.borrowed} segments are borrowed: do not delete that topic at its "
-                f"source, nor its objects (drayd migrate copy {each.topic})"
-            )
+            print_borrowed(each.topic, each.borrowed)
+
+
+def print_borrowed(topic: str, segments: int) -> None:
+    print(
+        f"{topic}: {segments} segments are borrowed: do not delete that topic at its source, nor its objects "
+        f"(drayd migrate copy {topic})"
+    )
 
 
 def borrowed_text(status: MigrationStatus) -> str:

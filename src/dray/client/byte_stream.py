@@ -81,6 +81,10 @@ class ByteStream(asyncio.BufferedProtocol):
             self._wanted = self._reader = None
             self._wake_from(1)
 
+    def wake_for_any(self) -> None:
+        """Whatever has come is read now, and not only when it is worth it: `received` tells then."""
+        self._wake_from(1)
+
     def _wake_from(self, size: int) -> None:
         """How much must have come for the event loop to be woken: it costs as much for little."""
         if size == self._low_water or self._is_encrypted:

@@ -201,7 +201,10 @@ class KafkaConnection:
         """Or until the broker has been silent for too long, which fails everything that waits for it."""
         while not waiting.future.done():
             received = self._stream.received
-            await asyncio.wait([waiting.future], timeout=silence_seconds)
+            await asyncio.wait([waiting.future], timeout=silence_seconds / 2)
+            if self._stream.received == received and not waiting.future.done():
+                self._stream.wake_for_any()
+                await asyncio.wait([waiting.future], timeout=silence_seconds / 2)
             if self._stream.received == received and not waiting.future.done():
                 self._fail(ClientError(f"{self._name} has been silent for {silence_seconds:g} s"))
                 self._stream.abort()

@@ -93,7 +93,9 @@ class _GroupPages:
         page = whole(query.get("page"), "page", 1, 1, 10**6)
         view = await groups_page(self._brokers, query.get("filter", "")[:249], page)
         curves = {row.name: _curve([point.lag for point in self._lags.points(row.name)]) for row in view.rows}
-        return Content(view, {"curves": curves})
+        sampled = {row.name: self._lags.points(row.name) for row in view.rows}
+        behind = {name: points[-1].lag_ms if points else None for name, points in sampled.items()}
+        return Content(view, {"curves": curves, "behind": behind})
 
     async def group(self, request: Request) -> Content:
         view = await self._view(named(request))

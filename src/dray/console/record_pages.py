@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -24,7 +26,14 @@ def routes(console: Console) -> list[Route]:
     async def record(request: Request) -> Content:
         reader, partition, offset = _asked(request)
         found = await passport(reader, partition, offset, console.stored, console.settings.wal_max_age_ms)
-        return Content(found, {"now": console.brokers.runtime.wall_ms(), "row_query": row_query})
+        return Content(
+            found,
+            {
+                "now": console.brokers.runtime.wall_ms(),
+                "row_query": row_query,
+                "command": kcat_of(console.brokers.bootstrap, found.topic, partition, offset),
+            },
+        )
 
     async def key(request: Request) -> Response:
         return _saved(await _bytes(request), request, "key")
@@ -50,6 +59,14 @@ def routes(console: Console) -> list[Route]:
         Route(f"{place}/key", key, methods=["GET"]),
         Route(f"{place}/value", value, methods=["GET"]),
     ]
+
+
+def kcat_of(bootstrap: Sequence[tuple[str, int]], topic: str, partition: int, offset: int) -> str:
+    """A command that prints the same record, for a shell."""
+    brokers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in bootstrap)
+    return shlex.join(
+        ["kcat", "-C", "-b", brokers, "-t", topic, "-p", str(partition), "-o", str(offset), "-c", "1", "-J"]
+    )
 
 
 def _saved(found: FetchedRecord, request: Request, part: str) -> Response:

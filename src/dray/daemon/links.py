@@ -29,6 +29,7 @@ from dray.migration.live import LiveOrigin, request_switch
 from dray.migration.live_migration import LiveMigration
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationRecord, MigrationState
+from dray.migration.status import status_of
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.topics.configs import check_configs
@@ -302,6 +303,8 @@ class LiveStatus:
     trouble: str = ""
     """Why the source could not be asked."""
     groups: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
+    borrowed: int = 0
+    """Segments that still belong to the source. They are not counted for a watch."""
 
 
 def live_status(settings: Settings, topic: str) -> LiveStatus | None:
@@ -309,7 +312,11 @@ def live_status(settings: Settings, topic: str) -> LiveStatus | None:
 
     async def work(runtime: Runtime) -> LiveStatus | None:
         async with migration.opened(settings, runtime) as rooms:
-            return await _status(settings, rooms, topic, runtime)
+            found = await _status(settings, rooms, topic, runtime)
+            if found is None or not found.record.has_tier:
+                return found
+            known = await status_of(rooms.streams, topic, found.record, exists=True)
+            return replace(found, borrowed=known.borrowed)
 
     return migration.run(work)
 

@@ -101,7 +101,7 @@ next_bytes(struct source *source, Py_ssize_t most, char **from)
 
 /* Encrypts what the buffers hold, up to `limit` bytes, and sends it, until all is sent or the socket takes no more.
 All records but the last are full, and as many as `scratch` has room for are sent at once: a peer that waits is
-woken by each packet, which costs more than to encrypt it. Gives how much was encrypted, what of that is left to
+woken by each packet, which costs as much as to encrypt it. Gives how much was encrypted, what of that is left to
 be sent, and whether OpenSSL has failed. What the socket says is for its transport to find. */
 static PyObject *
 send_records(PyObject *Py_UNUSED(module), PyObject *args)

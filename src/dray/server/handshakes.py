@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 MOST_AT_ONCE: Final = 1000
 """A handshake may hold 100 KiB (the client's certificates). One that is done counts as a connection."""
 
-RECEIVE_BYTES: Final = 256 << 10
+RECEIVE_BYTES: Final = 512 << 10
+"""What a turn of the event loop receives and decrypts: a third of a millisecond, if records are small."""
 
 SEND_BYTES: Final = 512 << 10
 """What is encrypted before the socket gets it, where the peer takes that much: all of it wakes it once."""
 
-WAKE_BYTES: Final = 64 << 10
+WAKE_BYTES: Final = 256 << 10
+"""What is waited for in the middle of a large frame. A peer that takes more than `frame_seconds` for so much
+is too slow for a frame of that size in any case."""
 _RECORD_BYTES: Final = 17 << 10
+_STEP_BYTES: Final = 16 << 10
 
 _NEW_SECONDS: Final = 1.0
 """How long a handshake is safe from making room for another."""
@@ -81,12 +85,18 @@ class Handshakes:
         self.thrown_away = memoryview(bytearray(_RECORD_BYTES))
         """Where is read what no connection wants any more."""
         self.seconds = shared.settings.handshake_seconds
-        self.much_bytes = max(WAKE_BYTES + _RECORD_BYTES, shared.settings.receive_buffer_bytes)
-        """Where more than this is missing in a buffer, it is that of one large frame, and `WAKE_BYTES` more
-        will come."""
         self._shared = shared
         self._most = most
         self._waiting: OrderedDict[TlsLayer, float] = OrderedDict()  # oldest first
+
+    def worth_waiting_for(self, buffer: memoryview, filled: int) -> int:
+        """How many bytes will come for sure, where a peer is to fill this buffer; 1 where little is missing,
+        or what is missing may be no part of a frame. They come encrypted, so there are more of them than are
+        missing. But a part of a record may have arrived."""
+        if buffer.obj is self._shared.scratch:
+            return 1
+        certain = min(len(buffer) - filled - _RECORD_BYTES, WAKE_BYTES)
+        return max(1, certain - certain % _STEP_BYTES)
 
     def __len__(self) -> int:
         return len(self._waiting)

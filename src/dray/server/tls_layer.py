@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
-from dray.server.handshakes import SEND_BYTES, WAKE_BYTES, Handshakes, PeerRefused
+from dray.server.handshakes import SEND_BYTES, Handshakes, PeerRefused
 from dray.server.sending import is_free
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._received = False
         self._socket: Any = None
         self._descriptor = -1
-        self._waits_for_more = False
+        self._waits_for = 1
         self._reading = True
         self._read_due = False
         self._backlog: deque[Buffer] = deque()
@@ -209,12 +209,12 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._read_due = False
         if encryption is None or protocol is None:
             return
-        missing = 0
+        worth = 1
         try:
             while self._reading and encryption.has_more and not self.is_closing():
                 buffer = protocol.get_buffer(-1)
                 count = encryption.read_into(buffer)
-                missing = len(buffer) - count
+                worth = self._handshakes.worth_waiting_for(buffer, count)
                 if count:
                     protocol.buffer_updated(count)
         except PeerEnded:
@@ -224,17 +224,16 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._handshakes.note(self, str(error))
             self._raw.abort()
             return
-        self._wait_for_more(missing > self._handshakes.much_bytes)
+        self._wait_for(worth)
         self._send_encrypted(encryption)
 
-    def _wait_for_more(self, much: bool) -> None:
+    def _wait_for(self, size: int) -> None:
         """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
-        sends record by record: without this each would be a turn of the event loop. Of the frame more is
-        missing than is waited for, whatever part of a record has arrived."""
-        if much is not self._waits_for_more and self._socket is not None:
-            self._waits_for_more = much
+        sends record by record: without this each would be a turn of the event loop."""
+        if size != self._waits_for and self._socket is not None:
+            self._waits_for = size
             with suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES if much else 1)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def pause_reading(self) -> None:
         if self._reading and not self._closing:

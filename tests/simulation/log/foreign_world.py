@@ -131,7 +131,7 @@ class ForeignTruth(LogTruth):
     _source_entries: list[IndexEntry]
 
 
-class _SourceObjects(MemoryObjects):
+class SourceObjects(MemoryObjects):
     """The source's store: the world hears of every deletion."""
 
     def __init__(self, world: ForeignLogWorld, runtime: SimulatedRuntime) -> None:
@@ -154,7 +154,15 @@ class ForeignLogWorld(LogWorld):
         self.adopted = False
 
     def foreign_stores(self, runtime: SimulatedRuntime) -> dict[str, ForeignStore]:
-        return {STORE: ForeignStore(ReadOnlyStore(_SourceObjects(self, runtime)))}
+        return {STORE: ForeignStore(ReadOnlyStore(SourceObjects(self, runtime)))}
+
+    def may_refuse(self, _error: BaseException) -> bool:
+        """Whether the source's store has done something for which a reader may be refused."""
+        return False
+
+    def may_be_empty(self, _offset: int) -> bool:
+        """Whether the source's store is so slow that a reader may get nothing for now."""
+        return False
 
     def source_deleted(self, path: str) -> None:
         def judge() -> None:
@@ -250,15 +258,16 @@ async def play_committed_consumer(world: ForeignLogWorld, stream: int) -> None:
         offset = world.truth.start(stream)
         while offset < world.truth.end(stream) or world.random.random() < 0.5:
             await asyncio.sleep(world.random.uniform(0.0, 0.1))
-            following = await _consume(world, stream, offset)
+            following = await consume(world, stream, offset)
             if following is None:
                 break
             offset = following
 
 
-async def _consume(world: ForeignLogWorld, stream: int, offset: int) -> int | None:
+async def consume(world: ForeignLogWorld, stream: int, offset: int) -> int | None:
     broker, committed = world.any_broker(), world.truth.end(stream)
     request = ReadRequest(stream, offset, world.random.choice((1, 500, _MANY)))
+    may_be_empty = world.may_be_empty(offset)
     try:
         [result] = await asyncio.wait_for(
             broker.log.fetch([request], min_bytes=1, max_bytes=_MANY, max_wait_ms=200), 2.0
@@ -270,6 +279,7 @@ async def _consume(world: ForeignLogWorld, stream: int, offset: int) -> int | No
             raise
         return offset
     error = result.error
+    may_be_empty = may_be_empty or world.may_be_empty(offset)
     if isinstance(error, LogUnavailable):
         return offset
     if isinstance(error, OffsetOutOfRange) and offset < world.truth.start(stream):
@@ -279,8 +289,11 @@ async def _consume(world: ForeignLogWorld, stream: int, offset: int) -> int | No
     if error is not None:
         if offset < world.truth.start(stream) or stream in world.closing:
             return None  # what lay there has expired, and its segment with it
+        if world.may_refuse(error):
+            world.counts["reads refused"] += 1
+            return offset
         raise Violation(f"stream {stream}: reading at {offset} failed: {error!r}") from error
-    if not result.buffers and offset < committed:
+    if not result.buffers and offset < committed and not may_be_empty:
         raise Violation(f"stream {stream}: nothing at {offset}, though it reached {committed} before")
     ahead, aborted = sorted(result.aborted, key=lambda one: one[1]), set()
     for buffer in result.buffers:

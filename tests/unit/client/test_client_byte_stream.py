@@ -75,6 +75,29 @@ async def test_the_last_bytes_of_much_come_when_they_are_there() -> None:
         assert await stream.readexactly(4) == b"next"
 
 
+async def test_little_of_much_is_read_when_it_is_asked_whether_any_has_come() -> None:
+    asked, more = asyncio.Event(), asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked.wait()
+        writer.write(bytes(1000))
+        await more.wait()
+
+    async with connected(serve) as stream:
+        reading = asyncio.ensure_future(stream.readexactly(1 << 20))
+        await asyncio.sleep(0)
+        assert stream._low_water > 1000
+        asked.set()
+        stream.wake_for_any()
+        for _ in range(10_000):
+            if stream.received == 1000:
+                break
+            await asyncio.sleep(0.001)
+        assert stream.received == 1000
+        reading.cancel()
+        more.set()
+
+
 async def test_what_is_not_asked_for_is_left_in_the_socket() -> None:
     async with connected(sending(bytes(50_000_000))) as stream:
         await stream.readexactly(4)

@@ -256,6 +256,10 @@ class StandingStream:
         self.looks = 0
         self._last = looks
         self.is_aborted = False
+        self.is_woken = False
+
+    def wake_for_any(self) -> None:
+        self.is_woken = True
 
     @property
     def received(self) -> int:
@@ -285,6 +289,7 @@ async def test_a_broker_that_stands_still_is_given_up_and_one_that_is_slow_is_no
     with pytest.raises(ClientError, match=r"here:1 has been silent for 0.001 s"):
         await connection.request(HeartbeatRequest(), 4)
     assert stream.looks >= looks
+    assert stream.is_woken, "little that has come counts as well"
     assert stream.is_aborted, "nothing is waited for"
     with pytest.raises(ClientError, match="silent"):
         await connection.request(HeartbeatRequest(), 4)

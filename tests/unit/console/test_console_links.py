@@ -177,6 +177,8 @@ async def test_a_switched_topic_has_no_lag_and_names_its_stragglers(world: World
         (40, 0, 0),
     ]
     assert (view["link"]["lag"], view["link"]["concern"]) == (0, "unsure")
+    [row] = (await world.client.get("/api/cluster")).json["links"]["rows"]
+    assert (row["lag"], row["stragglers"]) == (0, 3)
     assert "drayd migrate stragglers orders" in (await world.client.get("/topics/orders/link")).text
     assert world.source.asked == [], "what is Dray's is not asked for at the source"
 

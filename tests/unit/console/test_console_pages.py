@@ -10,6 +10,7 @@ import pytest
 from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
+from dray.console.record_pages import kcat_of
 from dray.console.rendering import Templates
 from dray.console.text import duration, moment, number, price, size
 from dray.inspection.cluster import BrokerRow, ClusterSummary, CompactorRow
@@ -181,7 +182,13 @@ class _NoCurves(dict[str, None]):
 
 
 def rendered(template: str, view: object, **more: object) -> str:
-    more = {"curves": _NoCurves(), "points": [], "lag_curve": None, "age_curve": None} | more
+    more = {
+        "curves": _NoCurves(),
+        "behind": _NoCurves(),
+        "points": [],
+        "lag_curve": None,
+        "age_curve": None,
+    } | more
     shown = dict.fromkeys(("writable", "has_stores", "has_history", "has_tables", "has_runs"), True)
     templates = Templates({"version": "test", "principal": HOSTILE, "bare": False, **shown})
     return templates.render(template, {"view": view, "here": "/", **more})
@@ -369,3 +376,17 @@ async def test_some_of_too_many_groups_are_not_taken_for_all() -> None:
     client = ConsoleClient(found)
     assert (await client.get("/api/topics")).json["rows"][0]["readers"] is None
     assert "Groups, lag" not in (await client.get("/topics")).text
+
+
+async def test_a_record_can_be_read_and_sent_elsewhere() -> None:
+    page = html.unescape((await ConsoleClient(kafka(), writable=True).get("/topics/t/0/1")).text)
+    assert "kcat -C -b fake:9092 -t t -p 0 -o 1 -c 1 -J" in page
+    [address] = re.findall(r'href="(/topics/t/range[^"]*)"', page)
+    view = (await ConsoleClient(kafka(), writable=True).get(f"/api{address}")).json
+    assert view["count"]["offsets"] == 1
+
+
+def test_a_command_for_a_shell_is_quoted() -> None:
+    assert kcat_of([("::1", 9092), ("b", 1)], "t; rm -rf *", 0, 5) == (
+        "kcat -C -b '[::1]:9092,b:1' -t 't; rm -rf *' -p 0 -o 5 -c 1 -J"
+    )

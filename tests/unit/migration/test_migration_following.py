@@ -121,3 +121,13 @@ def test_status_names_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert "groups that have moved: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more\n" in said
     assert "left alone" not in said
     assert live_as_plain(status)["groups"]["followed"] == ["busy"]
+    assert "borrowed" not in said
+
+
+def test_status_says_what_must_not_be_deleted_at_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    status = LiveStatus("orders", record(MigrationState.SWITCHED), [], borrowed=3)
+    print_live(status)
+    assert (
+        "orders: 3 segments are borrowed: do not delete that topic at its source" in capsys.readouterr().out
+    )
+    assert live_as_plain(status)["borrowed"] == 3

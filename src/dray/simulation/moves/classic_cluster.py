@@ -106,6 +106,7 @@ class ClassicCluster:
         self.random = random
         self.acl_is_late = ACL_IS_LATE
         self.slow_fetches = (0.0, 0.0)  # seconds: of records, once a fence is decided
+        self.lost_answers = 0.0  # of writes that are stored: the chance that their answer is lost
         self.compared = asyncio.Event()  # the producers were asked for: the last question before a decision
         self.topic = topic
         self.topic_id = UUID(int=random.getrandbits(128), version=4)
@@ -274,6 +275,8 @@ class ClassicCluster:
     async def _write(self, broker: int, asked: PartitionProduceData) -> PartitionProduceResponse:
         data = bytes(asked.records or b"")
         error, offset = await self.write(broker, asked.index, data)
+        if error is ErrorCode.NONE and self.lost_answers and self.random.random() < self.lost_answers:
+            error, offset = ErrorCode.REQUEST_TIMED_OUT, -1
         return PartitionProduceResponse(asked.index, error, offset, log_start_offset=0)
 
     async def write(self, broker: int, partition: int, data: bytes) -> tuple[ErrorCode, int]:

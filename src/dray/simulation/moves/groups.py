@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from dray.groups.followed import CopyState, decode_copy
+from dray.log.origins import CLASSIC
 from dray.metadata import keys
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_commit import (
@@ -44,6 +45,7 @@ class MovingGroup(SimulatedClient):
         self._move = move
         self._partition = self.random.randrange(len(move.streams))
         self._there = move.source.groups.known.setdefault(name, SourceMembers(members=1))
+        self._has_worked_here = False
         self._least = -1  # what was committed and acknowledged, on either side
 
     async def play(self) -> None:
@@ -72,6 +74,15 @@ class MovingGroup(SimulatedClient):
         for a group that the source never had."""
         return keys.followed_group(self.name) in self.world.keys(keys.FOLLOWED_GROUPS)
 
+    def _forget_what_was_lost(self) -> None:
+        """After an unclean election the source ends below what the group had read: it goes on there."""
+        lost = self._move.source.partitions[self._partition].lost
+        boundary = self._move.truth.boundaries[self._move.streams[self._partition]]
+        if self._has_worked_here or boundary == CLASSIC:
+            return
+        if any(offset >= boundary for offset, _ in lost):
+            self._least = min(self._least, boundary)
+
     async def _leave_one_behind(self) -> None:
         """A consumer without a group, forgotten at the source, goes back to the start as soon as the group is
         Dray's, and before any of its members has come here."""
@@ -99,8 +110,10 @@ class MovingGroup(SimulatedClient):
         found = await self._fetch(address)
         if found is None:
             return
+        self._forget_what_was_lost()
         if found < self._least:
             raise Violation(f"{self.name}: {self._least} was committed, and {found} is what Dray says")
+        self._has_worked_here = True
         self.world.counts["groups at Dray"] += 1
         self._there.committed[self._partition] = 0  # by one that was forgotten there: nothing follows it
         wanted = self._read_to(len(self._move.truth.streams[self._move.streams[self._partition]].records))

@@ -66,6 +66,7 @@ class MoveConditions(ClusterConditions):
     give_up_seconds: float = 4.0
     trouble_every: tuple[float, float] = (0.3, 2.0)  # seconds until a migrator dies or stands still
     writes_late: bool = False  # whether a writer comes when a switch is about to decide
+    lost_answers: float = 0.0  # the chance that the source does not say what it has stored
     lifts_late: bool = False  # whether a migrator stands still before it lifts a fence, until that is wrong
     forgets_consumers: bool = False  # whether groups leave a consumer behind at the source
 
@@ -88,6 +89,7 @@ class Move:
         self.random = Random(conditions.seed ^ 0x30E)
         self.source = ClassicCluster(Random(conditions.seed ^ 0x50C), TOPIC, conditions.partitions)
         self.source.acl_is_late = conditions.acl_is_late
+        self.source.lost_answers = conditions.lost_answers
         self.source.slow_fetches = conditions.slow_fetches
         self.truth = MovedTruth(self.source, LEADER_EPOCH)
         self.truth.by_key = world.truth.cleaned

@@ -43,6 +43,12 @@ def late_lift(seed: int) -> MoveConditions:
     return replace(_trap(seed), lifts_late=True)
 
 
+def lost_answers(seed: int) -> MoveConditions:
+    """Producers do not hear of half of what the source has stored, and send it again: to Dray, once it is
+    switched."""
+    return replace(_trap(seed), lost_answers=0.5)
+
+
 def forgotten_consumers(seed: int) -> MoveConditions:
     """A consumer that was left behind at the source goes back there once its group is Dray's."""
     return replace(_trap(seed), groups=2, forgets_consumers=True)
@@ -56,7 +62,7 @@ def _trap(seed: int) -> MoveConditions:
 
 
 TRAPS: Final[dict[str, Trap]] = {
-    trap.__name__: trap for trap in (late_fence, slow_mirror, late_lift, forgotten_consumers)
+    trap.__name__: trap for trap in (late_fence, slow_mirror, late_lift, lost_answers, forgotten_consumers)
 }
 
 
