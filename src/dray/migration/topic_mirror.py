@@ -38,10 +38,10 @@ class MirrorLimits:
     """Of one leader. In memory are, at most: two answers that are read, what is gathered, and the commits
     under way. What is gathered, and each commit, is `object_bytes` and one answer."""
 
-    answer_bytes: int = 8 << 20
-    partition_bytes: int = 4 << 20
+    answer_bytes: int = 16 << 20
+    partition_bytes: int = 8 << 20
     object_bytes: int = 12 << 20  # so much is committed at once, or
-    commits: int = 3  # under way
+    commits: int = 2  # under way
     linger_seconds: float = 1.0  # what has come in so long
     small_bytes: int = 256 << 10  # after an answer of less, the next one is asked for a little later
     small_seconds: float = 0.1
