@@ -36,9 +36,10 @@ class SpareProcessor:
             return self._crowded
         before, now = self._before, self._look()
         self._before = now
-        if now is not None:
-            seconds = now[0] - before[0]
-            spare = (now[1] - before[1] + now[2] - before[2]) / seconds
+        if now is None:
+            self._crowded = False
+        else:
+            spare = (now[1] - before[1] + now[2] - before[2]) / (now[0] - before[0])
             self._crowded = spare < ENOUGH and self._cores - spare > OTHERS_AT_WORK
         return self._crowded
 

@@ -69,3 +69,13 @@ def test_it_is_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_system_that_does_not_say(tmp_path: Path) -> None:
     assert not SpareProcessor(Clock(), tmp_path / "none").is_crowded()
+
+
+def test_a_system_that_stops_to_say_is_not_taken_for_crowded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, monkeypatch, 2)
+    assert machine.passes(1.0, others=2.0, own=0.0)
+    machine.file.unlink()
+    machine.clock.now += 1.0
+    assert not machine.spare.is_crowded()

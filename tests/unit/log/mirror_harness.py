@@ -9,7 +9,7 @@ from struct import pack
 from typing import NamedTuple
 
 from tests.unit.log.foreign_harness import EPOCH
-from tests.unit.log.harness import DOMAINS, World
+from tests.unit.log.harness import DOMAINS, World, read
 
 from dray.foreign.batches import ABORT, COMMIT, marker_of, walk_batches
 from dray.log import Log
@@ -217,3 +217,29 @@ def committed_in(result: ReadResult, from_offset: int) -> tuple[list[tuple[int, 
         for _, records in twin.decode(as_data(data[batch.position : batch.end], with_producer=False)):
             found += [(record.offset, bytes(record.value or b"")) for record in records]
     return [record for record in found if record[0] >= from_offset], following
+
+
+def written(batches: int = 4, records: int = 3) -> SourceLog:
+    source = SourceLog()
+    for number in range(batches):
+        source.append([b"%d-%d" % (number, place) for place in range(records)])
+    return source
+
+
+async def read_on(log: Log, stream: int, offset: int, end: int, max_bytes: int = 1 << 30) -> bytes:
+    """All bytes from an offset on, as a consumer asks for them."""
+    found = b""
+    while offset < end:
+        result = await read(log, stream, offset, max_bytes)
+        assert result.error is None, result.error
+        data = b"".join(bytes(buffer) for buffer in result.buffers)
+        found += data
+        offset = list(walk_batches(data))[-1].last_offset + 1
+    return found
+
+
+async def collect(world: MirrorWorld, log: Log) -> None:
+    """The collector's rounds, as many as it takes: marks are taken, references go, then objects."""
+    for _ in range(4):
+        await log.collector.run()
+        await world.runtime.sleep(10 * max(world.settings.orphan_seconds, world.settings.grace_seconds))

@@ -9,15 +9,18 @@ from random import Random
 import pytest
 from tests.simulation.scripted import Fate
 from tests.unit.log.foreign_harness import EPOCH
-from tests.unit.log.harness import append, batch_bytes, read, values_in
+from tests.unit.log.harness import append, batch_bytes, read
 from tests.unit.log.mirror_harness import (
     NOW_MS,
     MirrorWorld,
     Producer,
     SourceLog,
+    collect,
     committed_in,
     mirror,
     mirror_all,
+    read_on,
+    written,
 )
 
 from dray.foreign.batches import ABORT, COMMIT, walk_batches
@@ -29,13 +32,11 @@ from dray.log.mirroring import (
     MirroredPlace,
     MirroredProducer,
     MirrorLost,
-    MirrorPlan,
     MirrorRefused,
 )
-from dray.log.origins import BoundaryStands, SourceOwnsLog
+from dray.log.origins import BoundaryStands
 from dray.log.producer_state import ProducerStates
-from dray.log.switching import ProducersBehind, switch_stream
-from dray.log.types import LogUnavailable, OutOfOrderSequence, ProducerFenced, StreamClosed
+from dray.log.types import LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.records import read_header
 from dray.records.header import CONTROL
@@ -45,25 +46,6 @@ from dray.runtime import SystemRuntime
 @pytest.fixture
 def world() -> MirrorWorld:
     return MirrorWorld()
-
-
-def written(batches: int = 4, records: int = 3) -> SourceLog:
-    source = SourceLog()
-    for number in range(batches):
-        source.append([b"%d-%d" % (number, place) for place in range(records)])
-    return source
-
-
-async def read_on(log: Log, stream: int, offset: int, end: int, max_bytes: int = 1 << 30) -> bytes:
-    """All bytes from an offset on, as a consumer asks for them."""
-    found = b""
-    while offset < end:
-        result = await read(log, stream, offset, max_bytes)
-        assert result.error is None, result.error
-        data = b"".join(bytes(buffer) for buffer in result.buffers)
-        found += data
-        offset = list(walk_batches(data))[-1].last_offset + 1
-    return found
 
 
 # --- what is read
@@ -319,13 +301,6 @@ async def test_of_two_mirrors_one_loses_and_its_object_is_collected(world: Mirro
         await second.mirror.commit(stream, data, aborted, expected=place)
 
 
-async def collect(world: MirrorWorld, log: Log) -> None:
-    """As often as it takes: marks are taken, references go, then objects."""
-    for _ in range(4):
-        await log.collector.run()
-        await world.runtime.sleep(10 * max(world.settings.orphan_seconds, world.settings.grace_seconds))
-
-
 # --- an object is named once it is durable, and stays while it is named
 
 
@@ -497,211 +472,6 @@ async def test_streams_of_a_domain_share_an_object(world: MirrorWorld) -> None:
     assert await read_on(world.log(), last, 0, sources[last].end) == sources[last].served()
     with pytest.raises(StreamClosed):
         await log.mirror.place(streams[1])
-
-
-# --- uploaded ahead
-
-
-async def planned(log: Log, stream: int, source: SourceLog, start: int, most: int = 1) -> MirrorPlan:
-    data, aborted = source.answer(start, most)
-    return await log.mirror.plan([MirroredBatches(stream, data, aborted, MirroredPlace(start, None, 0))])
-
-
-async def test_objects_are_uploaded_ahead_and_committed_in_order(world: MirrorWorld) -> None:
-    log, source = world.log(), written(3)
-    stream = await world.classic(log)
-    plans = [await planned(log, stream, source, 3 * number) for number in range(3)]
-    for plan in reversed(plans):
-        await log.mirror.upload(plan)
-    assert len(world.bucket.objects) == 3
-    assert (await log.bounds(stream)).end == 0
-    for number, plan in enumerate(plans, 1):
-        assert await log.mirror.commit_plan(plan) == {stream: MirroredPlace(3 * number, 0, 0)}
-    assert await read_on(world.log(), stream, 0, 9) == source.served()
-    await collect(world, log)
-    assert world.keys("/dray/v1/wal/staging/") == []
-    assert len(world.bucket.objects) == 3
-
-
-async def test_nothing_is_committed_before_what_it_was_planned_behind(world: MirrorWorld) -> None:
-    log, source = world.log(), written(2)
-    stream = await world.classic(log)
-    first, second = [await planned(log, stream, source, 3 * number) for number in range(2)]
-    await log.mirror.upload(first)
-    await log.mirror.upload(second)
-    assert isinstance((await log.mirror.commit_plan(second))[stream], MirrorLost)
-    assert (await log.bounds(stream)).end == 0
-    assert isinstance((await log.mirror.commit_plan(first))[stream], MirrorLost), "all is read again"
-    await mirror_all(log, stream, source)
-    await collect(world, log)
-    assert len(world.bucket.objects) == 1
-    assert await read_on(world.log(), stream, 0, 6) == source.served()
-
-
-async def test_what_was_planned_behind_a_part_that_failed_never_follows_another(world: MirrorWorld) -> None:
-    """The source had an unclean election meanwhile: what is read again is another history."""
-    log, source, other = world.log(), written(2), SourceLog()
-    stream = await world.classic(log)
-    first, second = [await planned(log, stream, source, 3 * number) for number in range(2)]
-    world.objects.trap(Fate.REFUSE, kind="put")
-    await log.mirror.upload(first)
-    await log.mirror.upload(second)
-    assert isinstance((await log.mirror.commit_plan(first))[stream], LogUnavailable)
-    other.append([b"another"] * 3)
-    await mirror(log, stream, other)
-    assert isinstance((await log.mirror.commit_plan(second))[stream], MirrorLost)
-    assert await read_on(world.log(), stream, 0, 3) == other.served()
-    assert (await log.bounds(stream)).end == 3
-    await collect(world, log)
-    assert len(world.bucket.objects) == 1
-
-
-async def test_a_plan_that_is_read_again_leaves_the_first_one_behind(world: MirrorWorld) -> None:
-    log, source = world.log(), written(2)
-    stream = await world.classic(log)
-    lost = await planned(log, stream, source, 0)
-    again = await planned(log, stream, source, 0, 2)
-    for plan in (lost, again):
-        await log.mirror.upload(plan)
-    assert isinstance((await log.mirror.commit_plan(lost))[stream], MirrorLost)
-    await mirror_all(log, stream, source)
-    assert await read_on(world.log(), stream, 0, 6) == source.served()
-
-
-async def test_producers_are_folded_over_what_is_on_its_way(world: MirrorWorld) -> None:
-    """And forks of forks do not become a chain without end."""
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    for number in range(40):
-        source.append([b"x"], Producer(number % 3, 0, number // 3))
-    waiting: list[MirrorPlan] = []
-    for number in range(40):
-        waiting.append(await planned(log, stream, source, number))
-        await log.mirror.upload(waiting[-1])
-        if len(waiting) > 2:
-            await log.mirror.commit_plan(waiting.pop(0), more_follows=True)
-        state = log.mirror._states.get(stream)
-        assert state is not None
-        depth, states = 0, state.planned_producers
-        while states._base is not None:
-            depth, states = depth + 1, states._base
-        assert depth <= 3
-    for plan in waiting:
-        assert isinstance((await log.mirror.commit_plan(plan))[stream], MirroredPlace)
-    expected = {MirroredProducer(0, 0, 13), MirroredProducer(1, 0, 12), MirroredProducer(2, 0, 12)}
-    assert await log.mirror.producers(stream) == expected
-    assert await world.log().mirror.producers(stream) == expected
-    remembered = {
-        each: entry.batches for each, entry in (await world.streams().snapshot(stream)).value.states.items()
-    }
-    assert [batch.base_offset for batch in remembered[0]] == [27, 30, 33, 36, 39]
-
-
-# --- producers
-
-
-async def test_a_retry_across_the_boundary_is_answered_with_its_old_offset(world: MirrorWorld) -> None:
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    offsets = [source.append([b"v%d" % n] * 2, Producer(1, 3, 2 * n)) for n in range(7)]
-    source.append([b"old"], Producer(2, 0, 0))
-    source.append([b"new"], Producer(2, 1, 0))
-    await mirror_all(log, stream, source, 3)
-    assert await log.mirror.producers(stream) == {MirroredProducer(1, 3, 13), MirroredProducer(2, 1, 0)}
-    assert await log.mirror.decide(stream, source.end)
-    broker = world.log()
-    for number in range(2, 7):
-        retry = batch_bytes([b"v%d" % number] * 2, producer=(1, 3, 2 * number))
-        assert (await append(broker, stream, retry)).base_offset == offsets[number]
-    with pytest.raises(OutOfOrderSequence):
-        await append(broker, stream, batch_bytes([b"v0"] * 2, producer=(1, 3, 0)))
-    with pytest.raises(ProducerFenced):
-        await append(broker, stream, batch_bytes([b"x"], producer=(2, 0, 1)))
-    following = batch_bytes([b"v7"] * 2, producer=(1, 3, 14))
-    assert (await append(broker, stream, following)).base_offset == source.end
-    assert (
-        await append(broker, stream, batch_bytes([b"x"], producer=(2, 1, 1)))
-    ).base_offset == source.end + 2
-    assert values_in(await read(broker, stream, source.end))[0] == (source.end, b"v7")
-
-
-async def test_markers_move_producers_as_a_leader_of_kafka_does(world: MirrorWorld) -> None:
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    source.append([b"a"], Producer(1, 0, 0), transactional=True)
-    source.mark(Producer(1, 0), COMMIT)  # the same epoch: its sequences go on
-    source.append([b"b"], Producer(2, 0, 0), transactional=True)
-    source.mark(Producer(2, 1), ABORT)  # fenced: they begin anew
-    source.mark(Producer(3, 4), ABORT)  # it wrote nothing here
-    await mirror_all(log, stream, source)
-    expected = {MirroredProducer(1, 0, 0), MirroredProducer(2, 1, -1), MirroredProducer(3, 4, -1)}
-    assert await log.mirror.producers(stream) == expected
-    assert await world.log().mirror.producers(stream) == expected
-    source.append([b"c"], Producer(2, 1, 0), transactional=True)
-    source.mark(Producer(2, 1), COMMIT)
-    await mirror_all(log, stream, source)
-    assert MirroredProducer(2, 1, 0) in await log.mirror.producers(stream)
-
-
-async def test_producers_of_a_snapshot_that_lags_are_read_from_the_batches(world: MirrorWorld) -> None:
-    """The mirror died between its commit and the snapshot. Its successor knows the producers."""
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    for number in range(4):
-        source.append([b"x"], Producer(1, 0, number))
-        world.store.trap(Fate.LOSE, part="/producers")
-        await mirror(log, stream, source)
-    assert (await world.streams().snapshot(stream)).value.upto == 0
-    with pytest.raises(ProducersBehind):
-        await switch_stream(world.streams(), world.runtime, stream)
-    follower = world.log()
-    assert await follower.mirror.producers(stream) == {MirroredProducer(1, 0, 3)}
-    assert await follower.mirror.decide(stream, 4)
-    retry = batch_bytes([b"x"], producer=(1, 0, 3))
-    assert (await append(world.log(), stream, retry)).base_offset == 3
-
-
-async def test_an_append_is_the_sources_also_where_the_snapshot_lags(world: MirrorWorld) -> None:
-    log, source = world.log(), written()
-    stream = await world.classic(log)
-    world.store.trap(Fate.LOSE, part="/producers")
-    await mirror(log, stream, source)
-    assert (await world.streams().snapshot(stream)).value.upto == 0
-    with pytest.raises(SourceOwnsLog):
-        await append(world.log(), stream, batch_bytes([b"x"]))
-    assert await world.log().producers(stream) == []
-
-
-async def test_a_snapshot_is_never_ahead_of_the_log(world: MirrorWorld) -> None:
-    """One that is would answer a first try as a retry once the stream is switched."""
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    source.append([b"x"], Producer(1, 0, 0))
-    place = await log.mirror.place(stream)
-    data, aborted = source.answer(0)
-    for fate in (Fate.LOSE, Fate.LATE):
-        for _ in range(mirrored_objects.TRIES):
-            world.store.trap(fate, part="/hwm")
-        with pytest.raises(LogUnavailable):
-            await log.mirror.commit(stream, data, aborted, expected=place)
-        assert (await world.streams().snapshot(stream)).value.upto == 0
-    world.store.disarm()
-    assert await mirror_all(log, stream, source) == MirroredPlace(1, 0, 0)
-    assert (await world.streams().snapshot(stream)).value.upto == 1
-
-
-async def test_a_large_snapshot_is_not_written_with_every_piece(
-    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mirror_states, "SMALL_SNAPSHOT", 0)
-    log, source = world.log(), SourceLog()
-    stream = await world.classic(log)
-    for number in range(mirror_states.MOST_LAG + 3):
-        source.append([b"x"], Producer(1, 0, number))
-    await mirror_all(log, stream, source, 1)
-    assert (await world.streams().snapshot(stream)).value.upto == mirror_states.MOST_LAG
-    assert await log.mirror.decide(stream, source.end)
-    assert (await world.streams().snapshot(stream)).value.upto == source.end
 
 
 # --- start and boundary

@@ -1,0 +1,126 @@
+"""Parts of a source's log that are uploaded ahead of the commit before theirs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.scripted import Fate
+from tests.unit.log.mirror_harness import (
+    MirrorWorld,
+    Producer,
+    SourceLog,
+    collect,
+    mirror,
+    mirror_all,
+    read_on,
+    written,
+)
+
+from dray.log import Log
+from dray.log.mirroring import (
+    MirroredBatches,
+    MirroredPlace,
+    MirroredProducer,
+    MirrorLost,
+    MirrorPlan,
+)
+from dray.log.types import LogUnavailable
+
+
+@pytest.fixture
+def world() -> MirrorWorld:
+    return MirrorWorld()
+
+
+async def planned(log: Log, stream: int, source: SourceLog, start: int, most: int = 1) -> MirrorPlan:
+    data, aborted = source.answer(start, most)
+    return await log.mirror.plan([MirroredBatches(stream, data, aborted, MirroredPlace(start, None, 0))])
+
+
+async def test_objects_are_uploaded_ahead_and_committed_in_order(world: MirrorWorld) -> None:
+    log, source = world.log(), written(3)
+    stream = await world.classic(log)
+    plans = [await planned(log, stream, source, 3 * number) for number in range(3)]
+    for plan in reversed(plans):
+        await log.mirror.upload(plan)
+    assert len(world.bucket.objects) == 3
+    assert (await log.bounds(stream)).end == 0
+    for number, plan in enumerate(plans, 1):
+        assert await log.mirror.commit_plan(plan) == {stream: MirroredPlace(3 * number, 0, 0)}
+    assert await read_on(world.log(), stream, 0, 9) == source.served()
+    await collect(world, log)
+    assert world.keys("/dray/v1/wal/staging/") == []
+    assert len(world.bucket.objects) == 3
+
+
+async def test_nothing_is_committed_before_what_it_was_planned_behind(world: MirrorWorld) -> None:
+    log, source = world.log(), written(2)
+    stream = await world.classic(log)
+    first, second = [await planned(log, stream, source, 3 * number) for number in range(2)]
+    await log.mirror.upload(first)
+    await log.mirror.upload(second)
+    assert isinstance((await log.mirror.commit_plan(second))[stream], MirrorLost)
+    assert (await log.bounds(stream)).end == 0
+    assert isinstance((await log.mirror.commit_plan(first))[stream], MirrorLost), "all is read again"
+    await mirror_all(log, stream, source)
+    await collect(world, log)
+    assert len(world.bucket.objects) == 1
+    assert await read_on(world.log(), stream, 0, 6) == source.served()
+
+
+async def test_what_was_planned_behind_a_part_that_failed_never_follows_another(world: MirrorWorld) -> None:
+    """The source had an unclean election meanwhile: what is read again is another history."""
+    log, source, other = world.log(), written(2), SourceLog()
+    stream = await world.classic(log)
+    first, second = [await planned(log, stream, source, 3 * number) for number in range(2)]
+    world.objects.trap(Fate.REFUSE, kind="put")
+    await log.mirror.upload(first)
+    await log.mirror.upload(second)
+    assert isinstance((await log.mirror.commit_plan(first))[stream], LogUnavailable)
+    other.append([b"another"] * 3)
+    await mirror(log, stream, other)
+    assert isinstance((await log.mirror.commit_plan(second))[stream], MirrorLost)
+    assert await read_on(world.log(), stream, 0, 3) == other.served()
+    assert (await log.bounds(stream)).end == 3
+    await collect(world, log)
+    assert len(world.bucket.objects) == 1
+
+
+async def test_a_plan_that_is_read_again_leaves_the_first_one_behind(world: MirrorWorld) -> None:
+    log, source = world.log(), written(2)
+    stream = await world.classic(log)
+    lost = await planned(log, stream, source, 0)
+    again = await planned(log, stream, source, 0, 2)
+    for plan in (lost, again):
+        await log.mirror.upload(plan)
+    assert isinstance((await log.mirror.commit_plan(lost))[stream], MirrorLost)
+    await mirror_all(log, stream, source)
+    assert await read_on(world.log(), stream, 0, 6) == source.served()
+
+
+async def test_producers_are_folded_over_what_is_on_its_way(world: MirrorWorld) -> None:
+    """And forks of forks do not become a chain without end."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    for number in range(40):
+        source.append([b"x"], Producer(number % 3, 0, number // 3))
+    waiting: list[MirrorPlan] = []
+    for number in range(40):
+        waiting.append(await planned(log, stream, source, number))
+        await log.mirror.upload(waiting[-1])
+        if len(waiting) > 2:
+            await log.mirror.commit_plan(waiting.pop(0), more_follows=True)
+        state = log.mirror._states.get(stream)
+        assert state is not None
+        depth, states = 0, state.planned_producers
+        while states._base is not None:
+            depth, states = depth + 1, states._base
+        assert depth <= 3
+    for plan in waiting:
+        assert isinstance((await log.mirror.commit_plan(plan))[stream], MirroredPlace)
+    expected = {MirroredProducer(0, 0, 13), MirroredProducer(1, 0, 12), MirroredProducer(2, 0, 12)}
+    assert await log.mirror.producers(stream) == expected
+    assert await world.log().mirror.producers(stream) == expected
+    remembered = {
+        each: entry.batches for each, entry in (await world.streams().snapshot(stream)).value.states.items()
+    }
+    assert [batch.base_offset for batch in remembered[0]] == [27, 30, 33, 36, 39]

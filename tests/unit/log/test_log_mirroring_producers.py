@@ -1,0 +1,134 @@
+"""Producers of a source's log: known here as a leader of the source knows them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import append, batch_bytes, read, values_in
+from tests.unit.log.mirror_harness import (
+    MirrorWorld,
+    Producer,
+    SourceLog,
+    mirror,
+    mirror_all,
+    written,
+)
+
+from dray.foreign.batches import ABORT, COMMIT
+from dray.log import mirror_states, mirrored_objects
+from dray.log.mirroring import (
+    MirroredPlace,
+    MirroredProducer,
+)
+from dray.log.origins import SourceOwnsLog
+from dray.log.switching import ProducersBehind, switch_stream
+from dray.log.types import LogUnavailable, OutOfOrderSequence, ProducerFenced
+
+
+@pytest.fixture
+def world() -> MirrorWorld:
+    return MirrorWorld()
+
+
+async def test_a_retry_across_the_boundary_is_answered_with_its_old_offset(world: MirrorWorld) -> None:
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    offsets = [source.append([b"v%d" % n] * 2, Producer(1, 3, 2 * n)) for n in range(7)]
+    source.append([b"old"], Producer(2, 0, 0))
+    source.append([b"new"], Producer(2, 1, 0))
+    await mirror_all(log, stream, source, 3)
+    assert await log.mirror.producers(stream) == {MirroredProducer(1, 3, 13), MirroredProducer(2, 1, 0)}
+    assert await log.mirror.decide(stream, source.end)
+    broker = world.log()
+    for number in range(2, 7):
+        retry = batch_bytes([b"v%d" % number] * 2, producer=(1, 3, 2 * number))
+        assert (await append(broker, stream, retry)).base_offset == offsets[number]
+    with pytest.raises(OutOfOrderSequence):
+        await append(broker, stream, batch_bytes([b"v0"] * 2, producer=(1, 3, 0)))
+    with pytest.raises(ProducerFenced):
+        await append(broker, stream, batch_bytes([b"x"], producer=(2, 0, 1)))
+    following = batch_bytes([b"v7"] * 2, producer=(1, 3, 14))
+    assert (await append(broker, stream, following)).base_offset == source.end
+    assert (
+        await append(broker, stream, batch_bytes([b"x"], producer=(2, 1, 1)))
+    ).base_offset == source.end + 2
+    assert values_in(await read(broker, stream, source.end))[0] == (source.end, b"v7")
+
+
+async def test_markers_move_producers_as_a_leader_of_kafka_does(world: MirrorWorld) -> None:
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    source.append([b"a"], Producer(1, 0, 0), transactional=True)
+    source.mark(Producer(1, 0), COMMIT)  # the same epoch: its sequences go on
+    source.append([b"b"], Producer(2, 0, 0), transactional=True)
+    source.mark(Producer(2, 1), ABORT)  # fenced: they begin anew
+    source.mark(Producer(3, 4), ABORT)  # it wrote nothing here
+    await mirror_all(log, stream, source)
+    expected = {MirroredProducer(1, 0, 0), MirroredProducer(2, 1, -1), MirroredProducer(3, 4, -1)}
+    assert await log.mirror.producers(stream) == expected
+    assert await world.log().mirror.producers(stream) == expected
+    source.append([b"c"], Producer(2, 1, 0), transactional=True)
+    source.mark(Producer(2, 1), COMMIT)
+    await mirror_all(log, stream, source)
+    assert MirroredProducer(2, 1, 0) in await log.mirror.producers(stream)
+
+
+async def test_producers_of_a_snapshot_that_lags_are_read_from_the_batches(world: MirrorWorld) -> None:
+    """The mirror died between its commit and the snapshot. Its successor knows the producers."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    for number in range(4):
+        source.append([b"x"], Producer(1, 0, number))
+        world.store.trap(Fate.LOSE, part="/producers")
+        await mirror(log, stream, source)
+    assert (await world.streams().snapshot(stream)).value.upto == 0
+    with pytest.raises(ProducersBehind):
+        await switch_stream(world.streams(), world.runtime, stream)
+    follower = world.log()
+    assert await follower.mirror.producers(stream) == {MirroredProducer(1, 0, 3)}
+    assert await follower.mirror.decide(stream, 4)
+    retry = batch_bytes([b"x"], producer=(1, 0, 3))
+    assert (await append(world.log(), stream, retry)).base_offset == 3
+
+
+async def test_an_append_is_the_sources_also_where_the_snapshot_lags(world: MirrorWorld) -> None:
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    world.store.trap(Fate.LOSE, part="/producers")
+    await mirror(log, stream, source)
+    assert (await world.streams().snapshot(stream)).value.upto == 0
+    with pytest.raises(SourceOwnsLog):
+        await append(world.log(), stream, batch_bytes([b"x"]))
+    assert await world.log().producers(stream) == []
+
+
+async def test_a_snapshot_is_never_ahead_of_the_log(world: MirrorWorld) -> None:
+    """One that is would answer a first try as a retry once the stream is switched."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    source.append([b"x"], Producer(1, 0, 0))
+    place = await log.mirror.place(stream)
+    data, aborted = source.answer(0)
+    for fate in (Fate.LOSE, Fate.LATE):
+        for _ in range(mirrored_objects.TRIES):
+            world.store.trap(fate, part="/hwm")
+        with pytest.raises(LogUnavailable):
+            await log.mirror.commit(stream, data, aborted, expected=place)
+        assert (await world.streams().snapshot(stream)).value.upto == 0
+    world.store.disarm()
+    assert await mirror_all(log, stream, source) == MirroredPlace(1, 0, 0)
+    assert (await world.streams().snapshot(stream)).value.upto == 1
+
+
+async def test_a_large_snapshot_is_not_written_with_every_piece(
+    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_states, "SMALL_SNAPSHOT", 0)
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    for number in range(mirror_states.MOST_LAG + 3):
+        source.append([b"x"], Producer(1, 0, number))
+    await mirror_all(log, stream, source, 1)
+    assert (await world.streams().snapshot(stream)).value.upto == mirror_states.MOST_LAG
+    assert await log.mirror.decide(stream, source.end)
+    assert (await world.streams().snapshot(stream)).value.upto == source.end
