@@ -200,6 +200,10 @@ def forget_that_a_first_batch_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FailedSequences, "note", lambda *_: None)
 
 
+def take_a_gap_that_this_broker_made_for_the_producers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FailedSequences, "gap", lambda *_: None)
+
+
 def fold_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     async def load(store: StreamStore, stream: int) -> StreamState:
         first = await store.high_watermark(stream)

@@ -33,6 +33,7 @@ MUTATIONS: dict[str, Patch] = {
     # producers
     "refuse by a state that may lag": commit.refuse_by_a_state_that_may_lag,
     "forget that a first batch failed": commit.forget_that_a_first_batch_failed,
+    "a gap that a failure left is the producer's": commit.take_a_gap_that_this_broker_made_for_the_producers,
     "fold before the high watermark": commit.fold_before_the_high_watermark,
     "fold over gaps": commit.fold_over_gaps,
     # staging and references
@@ -94,6 +95,7 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "settle what is undecided": 119,
     "refuse by a state that may lag": 3,
     "forget that a first batch failed": 12,
+    "a gap that a failure left is the producer's": 0,
     "fold before the high watermark": 3,
     "references in the commit": 2,
     "upload though staging is unclear": 2,

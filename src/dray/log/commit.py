@@ -32,7 +32,7 @@ from dray.log.stream_state import (
     must_take_appends,
 )
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.types import LogError, LogUnavailable, StreamClosed
+from dray.log.types import LogError, LogUnavailable, OutOfOrderSequence, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Outcome
 from dray.records import NO_PRODUCER
@@ -281,6 +281,8 @@ class Committer:
         for remembered, pending in judgement.duplicates:
             self._on_duplicate(stream, remembered, pending)
         for error, pending in judgement.refused:
+            if isinstance(error, LogUnavailable):  # so is what comes behind it to be sent again
+                self._failures.note(stream, pending.batch, self._moment_ms())
             pending.refuse(error)
 
     async def _load_together(self, streams: list[int]) -> None:
@@ -324,7 +326,9 @@ class Committer:
                     ):
                         self._failures.check(chunk.stream, reference, self._moment_ms())
                 except LogError as error:
-                    judgement.refused.append((error, pending))
+                    judgement.refused.append(
+                        (self._refusal(error, chunk.stream, producers, reference), pending)
+                    )
                     continue
                 if remembered is not None:
                     judgement.duplicates.append((remembered, pending))
@@ -333,6 +337,16 @@ class Committer:
             judgement.take(offset, pending, reference)
             offset = judgement.end
         return judgement
+
+    def _refusal(
+        self, error: LogError, stream: int, producers: ProducerStates, reference: BatchReference
+    ) -> LogError:
+        """A gap is no fault of the producer where the batch that belongs there failed here."""
+        if self._failures and isinstance(error, OutOfOrderSequence):
+            expected = producers.expected(reference)
+            if expected is not None:
+                return self._failures.gap(stream, reference, expected, self._moment_ms()) or error
+        return error
 
     @staticmethod
     def _entry(staged: StagedObject, over: HighWatermark, judgement: AdmissionResult) -> IndexEntry:

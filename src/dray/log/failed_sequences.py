@@ -5,15 +5,19 @@ with several batches in flight is unknown too when its very first one fails (its
 second comes next. If the second were appended, it would stand before the first for ever, and the first, sent
 again, would be refused. The log cannot tell these cases apart. The broker that saw the failure can, and
 remembers it for as long as a client may still be trying.
+
+What is behind a failed batch is answered as that was: to be sent again. "Out of order" would be wrong. On
+that answer librdkafka takes a new epoch, and sends the failed batch once more in it. If the write of the
+first try, whose reply was lost, still applies, the batch is there twice.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dray.log.producer_state import SEQUENCES
-from dray.log.types import OutOfOrderSequence, ProducerFenced
+from dray.log.types import LogUnavailable, ProducerFenced
 from dray.records import NO_PRODUCER
 
 _REMEMBERED: Final = 10_000
@@ -29,12 +33,20 @@ class Sequenced(Protocol):
     def base_sequence(self) -> int: ...
 
 
+class _Failure(NamedTuple):
+    epoch: int
+    earliest: int
+    latest: int
+    at_ms: int
+
+
 class FailedSequences:
-    """Per stream and producer: the newest epoch in which a batch failed, and the earliest that did."""
+    """Per stream and producer: the newest epoch in which a batch failed, the earliest that did, and the
+    latest."""
 
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
-        self._failed: OrderedDict[tuple[int, int], tuple[int, int, int]] = OrderedDict()
+        self._failed: OrderedDict[tuple[int, int], _Failure] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._failed)
@@ -43,19 +55,23 @@ class FailedSequences:
         if batch.producer_id == NO_PRODUCER:
             return
         key = (stream, batch.producer_id)
-        epoch, sequence, _ = self._recent(key, now_ms) or (-1, 0, 0)
+        epoch, earliest, latest, _ = self._recent(key, now_ms) or (-1, 0, 0, 0)
         if batch.producer_epoch < epoch:
             return
-        if batch.producer_epoch > epoch or is_behind(batch.base_sequence, sequence):
-            epoch, sequence = batch.producer_epoch, batch.base_sequence
-        self._failed[key] = epoch, sequence, now_ms
+        if batch.producer_epoch > epoch:
+            earliest = latest = batch.base_sequence
+        elif is_behind(batch.base_sequence, earliest):
+            earliest = batch.base_sequence
+        elif is_behind(latest, batch.base_sequence):
+            latest = batch.base_sequence
+        self._failed[key] = _Failure(batch.producer_epoch, earliest, latest, now_ms)
         self._failed.move_to_end(key)
         if len(self._failed) > self._limit:
             self._failed.popitem(last=False)
 
-    def _recent(self, key: tuple[int, int], now_ms: int) -> tuple[int, int, int] | None:
+    def _recent(self, key: tuple[int, int], now_ms: int) -> _Failure | None:
         failed = self._failed.get(key)
-        return None if failed is None or now_ms - failed[2] > _REMEMBERED_MS else failed
+        return None if failed is None or now_ms - failed.at_ms > _REMEMBERED_MS else failed
 
     def check(self, stream: int, batch: Sequenced, now_ms: int) -> None:
         """For a batch of a producer that the stream does not know. Raises if an earlier batch failed, or one
@@ -63,16 +79,30 @@ class FailedSequences:
         failed = self._recent((stream, batch.producer_id), now_ms)
         if failed is None:
             return
-        epoch, sequence, _ = failed
-        if batch.producer_epoch < epoch:
+        if batch.producer_epoch < failed.epoch:
             raise ProducerFenced(
-                f"producer {batch.producer_id} has epoch {batch.producer_epoch}, but epoch {epoch} was seen"
+                f"producer {batch.producer_id} has epoch {batch.producer_epoch}, "
+                f"but epoch {failed.epoch} was seen"
             )
-        if batch.producer_epoch == epoch and is_behind(sequence, batch.base_sequence):
-            raise OutOfOrderSequence(
-                f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
-                f"but {sequence} failed before it and is next"
-            )
+        if batch.producer_epoch == failed.epoch and is_behind(failed.earliest, batch.base_sequence):
+            raise _to_be_sent_again(batch, failed.earliest)
+
+    def gap(self, stream: int, batch: Sequenced, expected: int, now_ms: int) -> LogUnavailable | None:
+        """For a batch that is out of order, where `expected` is next: the answer if that one failed here, as
+        it may come yet."""
+        failed = self._recent((stream, batch.producer_id), now_ms)
+        if failed is None or failed.epoch != batch.producer_epoch:
+            return None
+        if is_behind(expected, failed.earliest) or is_behind(failed.latest, expected):
+            return None
+        return _to_be_sent_again(batch, expected) if is_behind(expected, batch.base_sequence) else None
+
+
+def _to_be_sent_again(batch: Sequenced, failed: int) -> LogUnavailable:
+    return LogUnavailable(
+        f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {failed} failed before it: "
+        "both are to be sent again"
+    )
 
 
 def is_behind(sequence: int, other: int) -> bool:

@@ -125,6 +125,15 @@ class ProducerStates:
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {expected} is next"
         )
 
+    def expected(self, batch: BatchReference) -> int | None:
+        """The sequence that is next in the batch's epoch; None for a producer that is not known."""
+        producer = self.get(batch.producer_id)
+        if producer is None:
+            return None
+        return (
+            next_sequence(producer.batches[-1].last_sequence) if batch.producer_epoch == producer.epoch else 0
+        )
+
     def record(self, batch: BatchReference, base_offset: int, at_ms: int) -> None:
         """Take in a batch that was appended."""
         last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)

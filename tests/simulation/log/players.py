@@ -142,21 +142,18 @@ class IdempotentProducer:
         self._hear(batches, sent)
 
     def _hear(self, batches: list[Sent], sent: list[asyncio.Future[AppendResult]]) -> None:
-        """Batches of a producer are judged in order: one that follows what was acknowledged is never out
-        of order; and one whose acknowledgement was lost is still remembered, five back."""
-        in_order = True
+        """Batches of a producer are judged in order. One that follows what was acknowledged is never out of
+        order; one whose acknowledgement was lost is still remembered, five back; and one behind a batch that
+        failed is to be sent again, as that is."""
         for batch, answer in zip(batches, sent, strict=True):
             if not answer.done():
                 answer.cancel()
-                in_order = False
                 continue
             error = None if answer.cancelled() else answer.exception()
             if isinstance(error, OutOfOrderSequence):
-                if in_order:
-                    raise Violation(f"stream {self._stream}: refused, though in order: {error}") from error
-                self._world.counts["out of order"] += 1
-            elif error is not None or answer.cancelled():
-                in_order = False
+                raise Violation(f"stream {self._stream}: refused, though sent in order: {error}") from error
+            if error is not None or answer.cancelled():
+                self._world.counts["behind a failed one"] += "failed before it" in str(error)
                 judge_error(self._world, self._stream, error)
             else:
                 self._world.truth.acknowledged(self._stream, answer.result(), batch.values)

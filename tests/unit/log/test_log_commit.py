@@ -116,12 +116,47 @@ async def test_what_is_behind_a_failed_first_batch_is_refused_until_it_is_there(
     world.objects.trap(Fate.REFUSE, "put")
     batches = [start_append(log, stream, sent(sequence)) for sequence in range(3)]
     await asyncio.wait(batches)
-    assert isinstance(batches[0].exception(), LogUnavailable)
-    assert [type(batch.exception()) for batch in batches[1:]] == [OutOfOrderSequence] * 2
-    with pytest.raises(OutOfOrderSequence):  # and this one was sent before the client heard of it
+    assert [type(batch.exception()) for batch in batches] == [LogUnavailable] * 3
+    with pytest.raises(LogUnavailable, match="0 failed before it"):  # sent before the client heard of it
         await append(log, stream, sent(3))
     answers = [await append(log, stream, sent(sequence)) for sequence in range(4)]
     assert offsets(answers) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_what_is_behind_an_unclear_batch_is_not_out_of_order(world: World, epoch: int) -> None:
+    """librdkafka would take a new epoch, and send the batch in it: twice, if the write still applies."""
+    log = world.log(retry_limit=1)
+    [stream] = await log.create_streams(1)
+    await append(log, stream, sent(0))
+    first = 1 if epoch == 0 else 0
+    for _ in range(2):
+        world.store.trap(Fate.LOSE, "write", "/hwm")
+    with pytest.raises(LogUnavailable):
+        await append(log, stream, sent(first, epoch=epoch))
+    for sequence in (first + 1, first + 2):
+        with pytest.raises(LogUnavailable, match=f"{first} failed before it"):
+            await append(log, stream, sent(sequence, epoch=epoch))
+    answers = [await append(log, stream, sent(first + number, epoch=epoch)) for number in range(3)]
+    assert offsets(answers) == [1, 2, 3]
+    with pytest.raises(OutOfOrderSequence):  # now it is the producer's own fault
+        await append(log, stream, sent(first + 4, epoch=epoch))
+
+
+async def test_what_is_behind_what_was_to_be_sent_again_is_too(world: World) -> None:
+    """The failed batch came by another broker meanwhile, and the one behind it has yet to come again."""
+    log = world.log(retry_limit=1)
+    [stream] = await log.create_streams(1)
+    await append(log, stream, sent(0))
+    for _ in range(2):
+        world.store.trap(Fate.LOSE, "write", "/hwm")
+    for sequence in (1, 2):
+        with pytest.raises(LogUnavailable):
+            await append(log, stream, sent(sequence))
+    await append(world.log(), stream, sent(1))
+    with pytest.raises(LogUnavailable, match="2 failed before it"):
+        await append(log, stream, sent(3))
+    assert offsets([await append(log, stream, sent(sequence)) for sequence in (2, 3)]) == [2, 3]
 
 
 async def test_a_producer_that_nobody_knows_may_start_anywhere(log: Log) -> None:

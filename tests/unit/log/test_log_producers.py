@@ -18,7 +18,7 @@ from dray.log.producer_state import (
     RememberedBatch,
     next_sequence,
 )
-from dray.log.types import LogError, OutOfOrderSequence, ProducerFenced
+from dray.log.types import LogError, LogUnavailable, OutOfOrderSequence, ProducerFenced
 
 EXPIRY_MS = 1000
 LAST = 2**31 - 1
@@ -251,7 +251,7 @@ def test_what_comes_behind_a_failed_batch_waits_for_it() -> None:
     for sequence in (0, 2):
         failed.check(1, reference(sequence), 0)
     for sequence in (3, 4, 100):
-        with pytest.raises(OutOfOrderSequence, match="2 failed before it"):
+        with pytest.raises(LogUnavailable, match="2 failed before it"):
             failed.check(1, reference(sequence), 0)
 
 
@@ -262,12 +262,12 @@ def test_a_failure_is_of_one_stream_one_producer_and_one_epoch() -> None:
     failed.check(1, reference(3, epoch=1, producer=2), 0)
     failed.check(1, reference(3, epoch=2), 0)
     failed.note(1, reference(0, epoch=0), 0)  # a zombie's
-    with pytest.raises(OutOfOrderSequence):
+    with pytest.raises(LogUnavailable):
         failed.check(1, reference(3, epoch=1), 0)
     failed.note(1, reference(7, epoch=2), 0)
     with pytest.raises(ProducerFenced):  # nothing of the newer epoch is in the log, but it has begun
         failed.check(1, reference(3, epoch=1), 0)
-    with pytest.raises(OutOfOrderSequence):
+    with pytest.raises(LogUnavailable):
         failed.check(1, reference(8, epoch=2), 0)
 
 
@@ -275,7 +275,7 @@ def test_failed_sequences_wrap() -> None:
     failed = FailedSequences()
     failed.note(1, reference(LAST), 0)
     failed.check(1, reference(LAST - 1), 0)
-    with pytest.raises(OutOfOrderSequence):
+    with pytest.raises(LogUnavailable):
         failed.check(1, reference(0), 0)
 
 
@@ -286,7 +286,7 @@ def test_failures_of_plain_producers_are_none_and_there_is_a_limit() -> None:
         failed.note(1, reference(0, producer=producer), 0)
     failed.check(1, reference(1, producer=1), 0)  # forgotten
     for producer in (2, 3):
-        with pytest.raises(OutOfOrderSequence):
+        with pytest.raises(LogUnavailable):
             failed.check(1, reference(1, producer=producer), 0)
 
 
@@ -295,10 +295,32 @@ def test_a_failure_is_remembered_for_as_long_as_a_client_may_try_again() -> None
     minute = 60_000
     failed.note(1, reference(2), 0)
     failed.note(1, reference(4), 5 * minute)  # it is still being tried
-    with pytest.raises(OutOfOrderSequence, match="2 failed before it"):
+    with pytest.raises(LogUnavailable, match="2 failed before it"):
         failed.check(1, reference(3), 15 * minute)
     failed.check(1, reference(3), 15 * minute + 1)
     failed.note(1, reference(9), 16 * minute)
     failed.check(1, reference(3), 16 * minute)
-    with pytest.raises(OutOfOrderSequence, match="9 failed before it"):
+    with pytest.raises(LogUnavailable, match="9 failed before it"):
         failed.check(1, reference(10), 16 * minute)
+
+
+def test_a_gap_is_that_of_a_failed_batch_while_that_one_is_next() -> None:
+    failed = FailedSequences()
+    for sequence in (4, 2, 6):
+        failed.note(1, reference(sequence, epoch=1), 0)
+    for expected in (2, 4, 6):
+        assert failed.gap(1, reference(8, epoch=1), expected, 0) is not None
+    for expected in (1, 7):  # another one is missing, or all that failed came again
+        assert failed.gap(1, reference(8, epoch=1), expected, 0) is None
+    assert failed.gap(1, reference(3, epoch=1), 4, 0) is None, "it comes before what is next: no gap"
+    assert failed.gap(1, reference(8, epoch=2), 2, 0) is None
+    assert failed.gap(1, reference(8, epoch=1, producer=2), 2, 0) is None
+    assert failed.gap(2, reference(8, epoch=1), 2, 0) is None
+
+
+def test_what_is_expected_of_an_epoch_that_begins_is_its_first() -> None:
+    states = ProducerStates(EXPIRY_MS)
+    assert states.expected(reference(3)) is None
+    states.record(reference(0, count=3, epoch=1), 0, 0)
+    assert states.expected(reference(9, epoch=1)) == 3
+    assert states.expected(reference(9, epoch=2)) == 0
