@@ -13,7 +13,7 @@ from tests.simulation.log.foreign_world import simulate_foreign
 from tests.simulation.noticing import first_noticed
 from tests.simulation.unfinished_segments import simulate_unfinished
 
-SEEDS = 8
+SEEDS = 12
 SECONDS = 5.0
 SEARCH = 60
 SOAK_SEEDS = 600

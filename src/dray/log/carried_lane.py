@@ -1,9 +1,12 @@
 """The lane of small appends: they are carried in the commit, while the object lane goes its own way.
 
 A lane is of one domain, or of all where the store brings in one write at a time anyway (SQLite). One write of
-it is under way at a time. The next one gathers meanwhile, and closes as soon as the lane is free: there is no
-linger. A stream is in one lane at a time. While any batch of it is in the object lane,
-all go there; and an object that holds a stream of which a carried write is under way is committed after that.
+it is under way at a time. The next one gathers meanwhile, and closes as soon as the lane is free. There is no
+linger, but where one lane serves all domains, the batches of producers that always come back at once are
+waited for (`returning_producers.py`).
+
+A stream is in one lane at a time. While any batch of it is in the object lane, all go there; and an object
+that holds a stream of which a carried write is under way is committed after that.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ from dray.log.carried_hints import CarriedHints
 from dray.log.carry import CarriedBacklog, CarryLimits, CarryPolicy, LaneSwitch
 from dray.log.commit import CommitResult, Committer
 from dray.log.observer import LogObserver
+from dray.log.returning_producers import ReturningProducers
 from dray.log.types import LogUnavailable
 from dray.runtime import Runtime, run_once
 
 _log = structlog.get_logger(__name__)
 
 _DAY_MS = 24 * 3_600_000
+# The timers of the event loop count whole milliseconds, and may be as much too early.
+_TIMER_SECONDS = 0.001
 
 
 class CarriedLane:
@@ -48,8 +54,12 @@ class CarriedLane:
         self._limits = limits
         self._backlogs = backlogs
         self._domains = len(backlogs)
+        # Over a network, writes have their own pace.
+        self._returning = ReturningProducers(limits.wait_after) if limits.across_domains else None
+        self._is_waiting = False  # for batches that should come at once
         if limits.across_domains:
             limits = replace(limits, write_bytes=limits.write_bytes * self._domains)
+        self._worth_a_wait = limits.write_bytes // 2  # a fuller one might have to refuse what it waits for
         self._policies = [CarryPolicy(limits, backlog) for backlog in backlogs]
         self._hints = CarriedHints()
         self._committer = committer
@@ -74,10 +84,11 @@ class CarriedLane:
     def append(self, stream: int, pending: PendingBatch) -> bool:
         """False if the batch has to go the way of objects, together with what waits here of its stream."""
         opened = self._open
+        now = self._runtime.monotonic()
         waiting = opened.chunks.get(stream)
         chunk = 0 if waiting is None else sum([each.batch.length for each in waiting.pending])
         reason = self._policies[stream % self._domains].refusal(
-            self._runtime.monotonic(), stream, chunk, opened.size, pending.batch.length
+            now, stream, chunk, opened.size, pending.batch.length
         )
         if reason is None and waiting is None and len(opened.chunks) >= self._most_streams:
             reason = LaneSwitch.FULL
@@ -85,10 +96,33 @@ class CarriedLane:
             self._observer.lane_switched((reason or LaneSwitch.FULL).value)
             return False
         opened.add(stream, pending)
-        if self._underway is None and self._timer is None:
-            # Not at once, so that batches that arrived together are carried together.
-            self._timer = asyncio.get_running_loop().call_soon(self._launch)
+        if self._returning is not None:
+            self._returning.came(now)
+        if self._underway is None and (self._timer is None or self._is_waiting):
+            self._launch_soon(now)
         return True
+
+    def _launch_soon(self, now: float) -> None:
+        """Not at once, so that batches that arrived together are carried together."""
+        if self._waits(now):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_soon(self._launch)
+
+    def _waits(self, now: float) -> bool:
+        """Does the open write wait for more?"""
+        returning = self._returning
+        if returning is None:
+            return False
+        has_room = self._open.size <= self._worth_a_wait
+        if self._is_waiting:
+            self._is_waiting = has_room and not returning.is_complete
+        elif has_room and returning.are_waited_for(now):
+            self._is_waiting = True
+            wait = returning.until - now + _TIMER_SECONDS
+            self._timer = asyncio.get_running_loop().call_later(wait, self._launch)
+        return self._is_waiting
 
     def _is_of_the_day(self, pending: PendingBatch) -> bool:
         """Batches that the broker stamps at two sides of midnight (UTC) go into two entries, as in the object
@@ -142,6 +176,9 @@ class CarriedLane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._is_waiting and self._returning is not None:
+            self._is_waiting = False
+            self._returning.stayed_away()
         if self._underway is not None or not self._open.batch_count:
             return
         opened, self._open, self._day = self._open, OpenObject(), None
@@ -159,15 +196,18 @@ class CarriedLane:
             self._underway = None
             if not done.done():
                 done.set_result(None)
-            self._go_on()
+            self._go_on(opened.batch_count)
 
-    def _go_on(self) -> None:
+    def _go_on(self, answered: int) -> None:
+        now = self._runtime.monotonic()
+        if self._returning is not None:
+            self._returning.ended(now, now - self._begun[-1], answered, self._open.batch_count)
         if not self._open.batch_count or self._timer is not None:
             return
         wait = self._pause()
         if wait > 0:
             self._timer = asyncio.get_running_loop().call_later(wait, self._launch)
-        else:
+        elif not self._waits(now):
             self._launch()
 
     def _pause(self) -> float:

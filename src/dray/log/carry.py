@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from dray.log.returning_producers import FEWEST_RETURNS
+
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
@@ -52,6 +54,8 @@ class CarryLimits:
     # One write under way for all domains, not one for each. Where the store brings writes in one after the
     # other anyway, what waits for one is then one more, and not one of each domain.
     across_domains: bool = False
+    # Such a write waits for producers that have come back at once so often in a row.
+    wait_after: int = FEWEST_RETURNS
     # Packing: the backlog of a domain, entries of a stream, and the age of the oldest.
     pack_bytes: int = 4 * MIB
     pack_entries: int = 512
@@ -71,6 +75,7 @@ class CarryLimits:
             free_writes=self.free_writes,
             pace_seconds=self.pace_seconds,
             across_domains=self.across_domains,
+            wait_after=self.wait_after,
             pack_bytes=min(self.pack_bytes, most // 2),
             pack_entries=self.pack_entries,
             pack_seconds=self.pack_seconds,

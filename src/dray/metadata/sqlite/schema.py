@@ -89,6 +89,9 @@ def connect_writer(path: Path, busy_timeout: float, checkpoint_pages: int) -> sq
         _check_or_create(connection, path)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = OFF")
+        # Before a statement changes pages, SQLite notes what they were: with a group of any size, in a file
+        # that is made and removed for it. The group is in memory anyway, and so may this be.
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
         connection.execute(_CACHE_SIZE)
     except BaseException:
