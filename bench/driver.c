@@ -4,7 +4,10 @@
  *   driver produce  BROKERS TOPIC key=value...    produce `records` records of `size` bytes, wait for every answer
  *   driver fetch    BROKERS TOPIC key=value...    read `records` records from `from`=earliest|latest of all partitions
  *
- * Keys of its own: records, size, partitions, clients, from, timeout (seconds). The rest goes to librdkafka.
+ * Keys of its own: records, size, partitions, clients, from, timeout (seconds), payload, rate. The rest goes to
+ * librdkafka. `payload`=noise sends the same record again and again, which a codec makes nothing of; `payload`=words
+ * sends records that differ, and that lz4 halves. With a `rate` (records in a second) so many are sent and no more, and
+ * what is told is how long records take: from when they are handed to librdkafka until they are acknowledged.
  *
  * The declarations below are the part of librdkafka's stable C interface that is used here: the driver links against
  * the library inside the confluent-kafka wheel, which comes without headers.
@@ -55,12 +58,16 @@ int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_
 ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 void rd_kafka_message_destroy(rd_kafka_message_t *);
 const char *rd_kafka_err2str(int);
+int64_t rd_kafka_message_latency(const rd_kafka_message_t *);
 const char *rd_kafka_version_str(void);
 
 enum { BATCH = 1000, MAX_PARTITIONS = 4096, MAX_CLIENTS = 1024, QUEUE_LIMIT = 500000 };
+enum { WORDS = 400, WORD = 16, NOISE = 8, POOL = 8 << 20 };
 
 static int64_t failed_records;
 static int first_error;
+static int32_t *latencies; /* in microseconds, of records with a rate */
+static int64_t answered;
 
 static double now(void) {
     struct timespec time;
@@ -86,7 +93,8 @@ static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
         die(name, reason);
 }
 
-/* Only failures are reported (delivery.report.only.error): a callback per record would cost more than sending it. */
+/* Without a rate only failures are reported (delivery.report.only.error): a callback per record would cost more than
+ * sending it. */
 static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
     (void)client;
     (void)opaque;
@@ -94,14 +102,26 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
         failed_records++;
         if (first_error == ERR_NONE)
             first_error = message->err;
+    } else if (latencies != NULL) {
+        int64_t taken = rd_kafka_message_latency(message);
+        latencies[answered++] = taken > INT32_MAX ? INT32_MAX : (int32_t)taken;
     }
+}
+
+static int smaller(const void *one, const void *other) {
+    int32_t a = *(const int32_t *)one, b = *(const int32_t *)other;
+    return (a > b) - (a < b);
+}
+
+static double latency_ms(double share) {
+    return answered ? latencies[(int64_t)((answered - 1) * share)] / 1e3 : 0;
 }
 
 static void report(const char *mode, int64_t records, int64_t bytes, double seconds) {
     printf("{\"mode\": \"%s\", \"records\": %lld, \"bytes\": %lld, \"seconds\": %.6f, \"cpu_seconds\": %.3f, "
-           "\"failed\": %lld, \"error\": \"%s\", \"librdkafka\": \"%s\"}\n",
+           "\"failed\": %lld, \"error\": \"%s\", \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"librdkafka\": \"%s\"}\n",
            mode, (long long)records, (long long)bytes, seconds, cpu_seconds(), (long long)failed_records,
-           first_error ? rd_kafka_err2str(first_error) : "", rd_kafka_version_str());
+           first_error ? rd_kafka_err2str(first_error) : "", latency_ms(0.5), latency_ms(0.99), rd_kafka_version_str());
     fflush(stdout);
 }
 
@@ -120,16 +140,36 @@ static void drain(rd_kafka_t **clients, int count, double give_up) {
         rd_kafka_poll(clients[0], 1);
 }
 
-static int produce(rd_kafka_t **clients, int count, const char *name, int64_t records, int64_t size,
-                   double timeout) {
-    static rd_kafka_topic_t *topics[MAX_CLIENTS];
-    static rd_kafka_message_t batch[BATCH];
-    char *payload = malloc(size);
-    uint32_t noise = 12345;
+static void fill_with_noise(char *place, int64_t size) {
+    static uint32_t noise = 12345;
     for (int64_t i = 0; i < size; i++) {
         noise = noise * 1664525u + 1013904223u;
-        payload[i] = (char)(noise >> 24);
+        place[i] = (char)(noise >> 24);
     }
+}
+
+/* Words that come again, each with noise behind it: a codec needs 11 bytes for the 24 of both. */
+static void fill_with_words(char *place, int64_t size) {
+    static char words[WORDS * WORD];
+    fill_with_noise(words, sizeof(words));
+    for (int64_t i = 0; i + WORD + NOISE <= size; i += WORD + NOISE) {
+        uint16_t chosen;
+        fill_with_noise((char *)&chosen, sizeof(chosen));
+        memcpy(place + i, words + chosen % WORDS * WORD, WORD);
+        fill_with_noise(place + i + WORD, NOISE);
+    }
+}
+
+static int produce(rd_kafka_t **clients, int count, const char *name, int64_t records, int64_t size, int worded,
+                   double rate, double timeout) {
+    static rd_kafka_topic_t *topics[MAX_CLIENTS];
+    static rd_kafka_message_t batch[BATCH];
+    int64_t pool = worded && POOL > 2 * size ? POOL : size, at = 0;
+    char *payload = malloc(pool);
+    if (worded)
+        fill_with_words(payload, pool);
+    else
+        fill_with_noise(payload, pool);
 
     /* One record first: metadata, connections and producer ids are then there, and not part of the measurement. */
     for (int i = 0; i < count; i++) {
@@ -142,6 +182,8 @@ static int produce(rd_kafka_t **clients, int count, const char *name, int64_t re
     if (pending(clients, count) > 0)
         die("produce", "the first record was not answered in time");
 
+    if (rate > 0)
+        latencies = malloc(records * sizeof(*latencies));
     double start = now();
     give_up = start + timeout;
     int64_t left = records;
@@ -153,8 +195,19 @@ static int produce(rd_kafka_t **clients, int count, const char *name, int64_t re
             continue;
         }
         int wanted = left < BATCH ? (int)left : BATCH;
-        for (int i = 0; i < wanted; i++)
-            batch[i] = (rd_kafka_message_t){.payload = payload, .len = size};
+        if (rate > 0) {
+            int64_t due = (int64_t)((now() - start) * rate) - (records - left);
+            if (due <= 0) {
+                rd_kafka_poll(clients[turn], 1);
+                continue;
+            }
+            if (due < wanted)
+                wanted = (int)due;
+        }
+        for (int i = 0; i < wanted; i++) {
+            batch[i] = (rd_kafka_message_t){.payload = payload + at, .len = size};
+            at = at + 2 * size <= pool ? at + size : 0;
+        }
         int taken = rd_kafka_produce_batch(topics[turn], PARTITION_UNASSIGNED, 0, batch, wanted);
         left -= taken;
         for (int i = 0; taken < wanted && i < wanted; i++)
@@ -166,6 +219,8 @@ static int produce(rd_kafka_t **clients, int count, const char *name, int64_t re
     double seconds = now() - start;
     failed_records += pending(clients, count);
     int64_t delivered = records - failed_records;
+    if (latencies != NULL)
+        qsort(latencies, answered, sizeof(*latencies), smaller);
     report("produce", delivered, delivered * size, seconds);
     return failed_records ? 1 : 0;
 }
@@ -225,13 +280,13 @@ int main(int argc, char **argv) {
         die("usage", "the mode is produce or fetch");
     int64_t records = 1000, size = 1024;
     int partitions = 1, clients = 1, latest = 0;
-    double timeout = 120;
+    double timeout = 120, rate = 0;
+    int worded = 0;
 
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", argv[2]);
     if (producing) {
         set(conf, "queue.buffering.max.messages", "500000");
-        set(conf, "delivery.report.only.error", "true");
         rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     }
     for (int i = 4; i < argc; i++) {
@@ -251,12 +306,18 @@ int main(int argc, char **argv) {
             latest = strcmp(value, "latest") == 0;
         else if (strcmp(argv[i], "timeout") == 0)
             timeout = atof(value);
+        else if (strcmp(argv[i], "payload") == 0)
+            worded = strcmp(value, "words") == 0;
+        else if (strcmp(argv[i], "rate") == 0)
+            rate = atof(value);
         else
             set(conf, argv[i], value);
     }
     if (partitions < 1 || partitions > MAX_PARTITIONS || clients < 1 || clients > MAX_CLIENTS || size < 1 ||
         records < 1)
         die("usage", "records, size, partitions or clients is out of range");
+    if (producing && rate <= 0)
+        set(conf, "delivery.report.only.error", "true");
     static rd_kafka_t *made[MAX_CLIENTS];
     for (int i = 0; i < clients; i++) {
         char reason[512];
@@ -265,7 +326,7 @@ int main(int argc, char **argv) {
         if (made[i] == NULL)
             die("client", reason);
     }
-    int code = producing ? produce(made, clients, argv[3], records, size, timeout)
+    int code = producing ? produce(made, clients, argv[3], records, size, worded, rate, timeout)
                          : fetch(made[0], argv[3], records, partitions, latest, timeout);
     /* Tearing the client down takes time that belongs to no measurement. */
     _Exit(code);

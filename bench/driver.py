@@ -27,6 +27,8 @@ class Load:
     bytes: int
     seconds: float
     cpu_seconds: float
+    p50_ms: float = 0.0  # until records are acknowledged, where they are sent at a rate
+    p99_ms: float = 0.0
 
     @property
     def megabytes_per_second(self) -> float:
@@ -105,6 +107,8 @@ class Driver:
             bytes=int(answer["bytes"]),
             seconds=float(answer["seconds"]),
             cpu_seconds=float(answer["cpu_seconds"]),
+            p50_ms=float(answer["p50_ms"]),
+            p99_ms=float(answer["p99_ms"]),
         )
 
 

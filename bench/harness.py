@@ -71,6 +71,8 @@ class Sample:
     cpu_seconds_per_gigabyte: float
     peak_megabytes: float
     client_cpu_seconds_per_gigabyte: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
 
 
 @dataclass(slots=True)

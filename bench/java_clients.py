@@ -29,6 +29,7 @@ class JavaClientFailed(Exception):
 
 
 def produce(bootstrap: str, topic: str, *, records: int, size: int, options: Mapping[str, object]) -> Load:
+    """Records are noise, each another one: no codec makes them smaller."""
     properties = {"bootstrap.servers": bootstrap} | _PRODUCER | dict(options)
     said, cpu_seconds = _run(
         "org.apache.kafka.tools.ProducerPerformance",

@@ -36,6 +36,8 @@ def sample_of(load: Load, usage: Usage) -> Sample:
         cpu_seconds_per_gigabyte=usage.cpu_seconds / gigabytes,
         peak_megabytes=usage.peak_bytes / 1e6,
         client_cpu_seconds_per_gigabyte=load.cpu_seconds / gigabytes,
+        p50_ms=load.p50_ms,
+        p99_ms=load.p99_ms,
     )
 
 

@@ -1,14 +1,21 @@
 """TLS beside plaintext, of Dray and of Apache Kafka, in one run.
 
-    python -m bench.tls [--runs 3] [--records 1000000] [--without-kafka] [--tls 1.3] [--library bundled]
-                        [--client java]
+    python -m bench.tls [--runs 3] [--without-kafka] [--client java] [--compression lz4] [--size 10240]
+                        [--rate 100] [--records N] [--tls 1.3] [--library bundled]
 
 Each broker has both listeners. Runs alternate between all of them, forwards and backwards, since the machine
 may be shared; what is printed are medians, and the ratio to plaintext of neighbouring runs. Seconds of
 processor time per gigabyte say more than speed where client and broker share the cores.
 
 What TLS costs depends on the client: Java's writes records of TLS of 16 KiB, librdkafka one for each piece of
-a request (note 0084).
+a request: for each record, unless batches are compressed (note 0084). With --compression records are such
+that lz4 halves them, and MB/s are those before compression.
+
+A run is a gigabyte with librdkafka. With Java two are produced, and four are fetched (librdkafka writes the
+other two): a JVM is slow at AES-GCM until it has compiled it, and a short run shows little else.
+
+With --rate nothing is fetched, and what is printed is how long a produced record takes while so many
+megabytes come in a second.
 """
 
 from __future__ import annotations
@@ -33,9 +40,22 @@ from bench.driver import Load
 from bench.harness import Sample, Target, settle, watched
 from bench.scenarios import RUN_SECONDS, sample_of
 
-RECORD_BYTES = 1024
+GIGABYTE = 1_000_000 << 10
+JAVA_PRODUCED, JAVA_FETCHED = 2 * GIGABYTE, 4 * GIGABYTE
 PARTITIONS = 16
 GOAL = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run does."""
+
+    client: str
+    size: int
+    produced: int
+    fetched: int
+    rate: float = 0.0  # records in a second; 0: as many as go
+    options: dict[str, object] = field(default_factory=dict)  # of librdkafka's producers
 
 
 @dataclass
@@ -53,12 +73,16 @@ class Side:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.tls", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KiB, in each run")
+    parser.add_argument("--records", type=int, help="in each run")
+    parser.add_argument("--size", type=int, default=1024, help="of a record, in bytes")
+    parser.add_argument("--compression", default="none", help="of librdkafka's batches: lz4, zstd, ...")
+    parser.add_argument("--rate", type=float, default=0.0, help="megabytes in a second, of librdkafka")
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--tls", default="1.3", choices=("1.2", "1.3"))
     parser.add_argument("--library", default="bundled", choices=("bundled", "system"), help="of Dray's TLS")
     parser.add_argument("--client", default="librdkafka", choices=("librdkafka", "java"))
     arguments = parser.parse_args()
+    work = work_of(arguments)
     console = Console(highlight=False, width=150)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-tls-")))
@@ -72,11 +96,29 @@ def main() -> None:
                 console.print(f"without Kafka: {reason}")
         for number in range(arguments.runs + 1):
             for side in sides if number % 2 else sides[::-1]:
-                produced, fetched = run(side, arguments.records, arguments.client)
+                produced, fetched = run(side, work)
                 if number:  # the first one warms up
                     side.produced.append(produced)
-                    side.fetched.append(fetched)
+                    if fetched is not None:
+                        side.fetched.append(fetched)
         show(console, sides)
+
+
+def work_of(arguments: argparse.Namespace) -> Work:
+    java, size = arguments.client == "java", arguments.size
+    if java and (arguments.rate or arguments.compression != "none"):
+        raise SystemExit("--rate and --compression are for librdkafka: leave --client java out")
+    options: dict[str, object] = {}
+    if arguments.compression != "none":
+        options = {"payload": "words", "compression.type": arguments.compression}
+    return Work(
+        arguments.client,
+        size,
+        arguments.records or (JAVA_PRODUCED if java else GIGABYTE) // size,
+        0 if arguments.rate else arguments.records or (JAVA_FETCHED if java else GIGABYTE) // size,
+        arguments.rate * 1e6 / size,
+        options,
+    )
 
 
 def client_options(certificates: Certificates, client: str, tls: str) -> dict[str, object]:
@@ -143,42 +185,51 @@ def start_kafka(
     ]
 
 
-def run(side: Side, records: int, client: str) -> tuple[Sample, Sample]:
+def run(side: Side, work: Work) -> tuple[Sample, Sample | None]:
     """Produce, then read all of it from the start."""
     with side.target.topic(PARTITIONS) as topic:
         settle()
         with watched(side.target.server.pid) as usage:
-            load = produce(side, topic, records, client)
+            load = produce(side, topic, work)
         produced = sample_of(load, usage)
+        if not work.fetched:
+            return produced, None
+        if work.fetched > work.produced:
+            missing = {"records": work.fetched - work.produced, "size": work.size, "timeout": RUN_SECONDS}
+            driver.produce(side.target.bootstrap, topic, **missing).result(RUN_SECONDS)
         settle()
         with watched(side.target.server.pid) as usage:
-            load = fetch(side, topic, records, client)
+            load = fetch(side, topic, work)
         return produced, sample_of(load, usage)
 
 
-def produce(side: Side, topic: str, records: int, client: str) -> Load:
-    if client == "java":
+def produce(side: Side, topic: str, work: Work) -> Load:
+    if work.client == "java":
         return java_clients.produce(
-            side.bootstrap, topic, records=records, size=RECORD_BYTES, options=side.options
+            side.bootstrap, topic, records=work.produced, size=work.size, options=side.options
         )
-    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": records, **side.options}
-    return driver.produce(side.bootstrap, topic, acks="all", size=RECORD_BYTES, **common).result(RUN_SECONDS)
+    options: dict[str, object] = {"timeout": RUN_SECONDS, "records": work.produced, "size": work.size}
+    options |= {"acks": "all", "rate": work.rate, **work.options, **side.options}
+    return driver.produce(side.bootstrap, topic, **options).result(RUN_SECONDS)
 
 
-def fetch(side: Side, topic: str, records: int, client: str) -> Load:
-    if client == "java":
+def fetch(side: Side, topic: str, work: Work) -> Load:
+    if work.client == "java":
         return java_clients.fetch(
-            side.bootstrap, topic, records=records, size=RECORD_BYTES, options=side.options
+            side.bootstrap, topic, records=work.fetched, size=work.size, options=side.options
         )
-    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": records, **side.options}
+    common: dict[str, object] = {"timeout": RUN_SECONDS, "records": work.fetched, **side.options}
     return driver.fetch(side.bootstrap, topic, partitions=PARTITIONS, **common).result(RUN_SECONDS)
 
 
 def show(console: Console, sides: list[Side]) -> None:
-    table = Table("", "what", "MB/s", "of plain", "CPU s/GB", "of plain", "client CPU s/GB", "peak MB")
+    columns = ["", "what", "MB/s", "of plain", "CPU s/GB", "of plain", "client CPU s/GB", "peak MB"]
+    table = Table(*columns, "p50 ms", "p99 ms")
     for kind in ("produced", "fetched"):
         for side in sides:
             samples: list[Sample] = getattr(side, kind)
+            if not samples:
+                continue
             plain = next(other for other in sides if other.name == side.name.split()[0])
             beside: list[Sample] = getattr(plain, kind)
 
@@ -197,6 +248,8 @@ def show(console: Console, sides: list[Side]) -> None:
                 f"{cpu:.2f}x",
                 f"{median('client_cpu_seconds_per_gigabyte'):.2f}",
                 f"{median('peak_megabytes'):,.0f}",
+                f"{median('p50_ms'):.1f}" if median("p50_ms") else "",
+                f"{median('p99_ms'):.1f}" if median("p99_ms") else "",
             )
     console.print(table)
     console.print(f"the goal: TLS at least {GOAL}x of plaintext, and at least what Kafka has with TLS")

@@ -169,12 +169,25 @@ release:
     return answer;
 }
 
+/* SO_RCVLOWAT. uvloop's sockets make a socket of Python for each option that is set, which asks the system twice. */
+static PyObject *
+wake_at(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int descriptor, size;
+
+    if (!PyArg_ParseTuple(args, "ii", &descriptor, &size))
+        return NULL;
+    return PyBool_FromLong(setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &size, sizeof(size)) == 0);
+}
+
 static PyMethodDef methods[] = {
     {"send_records", send_records, METH_VARARGS,
      "send_records(SSL_write, ssl, BIO_read, bio, descriptor, buffers, limit, scratch): how much of the buffers was "
      "encrypted, what of that the socket did not take, and whether OpenSSL failed."},
     {"read_records", read_records, METH_VARARGS,
      "read_records(SSL_read, ssl, buffer): how much of the buffer was filled, and SSL_read's last answer."},
+    {"wake_at", wake_at, METH_VARARGS,
+     "wake_at(descriptor, size): the socket wakes its reader once it has so many bytes. False where it does not."},
     {"take", take, METH_VARARGS, "take(BIO_read, bio, size): that many bytes of it, or as many as it has."},
     {NULL, NULL, 0, NULL},
 };

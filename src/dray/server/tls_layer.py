@@ -8,13 +8,13 @@ line, all that is held is counted (`get_write_buffer_size`), and a turn encrypts
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from dray.server._tls_records import wake_at
 from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
 from dray.server.handshakes import SEND_BYTES, Handshakes, PeerRefused
 from dray.server.sending import is_free
@@ -75,7 +75,6 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._encryption: Encryption | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._received = False
-        self._socket: Any = None
         self._descriptor = -1
         self._waits_for = 1
         self._reading = True
@@ -95,8 +94,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._socket = transport.get_extra_info("socket")
-        self._descriptor = -1 if self._socket is None else self._socket.fileno()
+        socket = transport.get_extra_info("socket")
+        self._descriptor = -1 if socket is None else socket.fileno()
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
@@ -230,10 +229,9 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def _wait_for(self, size: int) -> None:
         """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
         sends record by record: without this each would be a turn of the event loop."""
-        if size != self._waits_for and self._socket is not None:
+        if size != self._waits_for and self._descriptor >= 0 and not self._raw.is_closing():
             self._waits_for = size
-            with suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            wake_at(self._descriptor, size)
 
     def pause_reading(self) -> None:
         if self._reading and not self._closing:

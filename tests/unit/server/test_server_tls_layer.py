@@ -29,7 +29,8 @@ from tests.unit.server.harness import (
 )
 
 from dray.runtime import SystemRuntime
-from dray.server import CloseConnection, Listener, Server
+from dray.server import CloseConnection, Listener, Server, tls_layer
+from dray.server._tls_records import wake_at
 from dray.server.handshakes import SEND_BYTES, Handshakes
 from dray.server.protocol import FrameProtocol
 from dray.server.tls import ServerCertificate
@@ -272,21 +273,49 @@ def test_an_answer_is_whole_before_the_connection_ends(run: Callable[..., Any]) 
 
 
 class LowWater:
-    """A socket that remembers for how many bytes it is to wake its reader."""
+    """For how many bytes a socket is to wake its reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
         self.bytes = 1
         self.changes = 0
 
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
-        self.bytes = value
+    def __call__(self, descriptor: int, size: int) -> bool:
+        assert descriptor == self.descriptor
+        self.bytes = size
         self.changes += 1
+        return True
+
+
+def test_a_socket_wakes_its_reader_at_a_mark() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert wake_at(ours.fileno(), 100_000)
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 100_000
+    assert not wake_at(-1, 1)
+
+
+async def test_no_mark_is_set_on_a_socket_that_was_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another connection's by now."""
+    peer = Peer(lambda *_: asyncio.sleep(0))
+    peer.layer._descriptor = 1000
+    water = LowWater(1000)
+    monkeypatch.setattr(tls_layer, "wake_at", water)
+    peer.layer._wait_for(100_000)
+    assert water.bytes == 100_000
+    peer.raw.closed = True  # soon it is lost
+    peer.layer._wait_for(1)
+    peer.raw.closed = False
+    peer.layer.connection_lost(None)
+    peer.layer._wait_for(1)
+    assert water.changes == 1
 
 
 @pytest.mark.parametrize("cut", [1000, 7777, 16_384, 30_000, 64_000, 100_000, 300_000])
 @pytest.mark.parametrize("size", [70_000, 83_000, 100_000, 400_000, 1_000_000])
-async def test_no_more_is_waited_for_than_will_come(size: int, cut: int) -> None:
+async def test_no_more_is_waited_for_than_will_come(
+    size: int, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the middle of a large frame the system wakes us for much at a time. Where a part of a record has
     arrived, less is to come than is missing in the frame."""
     seen: list[int] = []
@@ -296,7 +325,9 @@ async def test_no_more_is_waited_for_than_will_come(size: int, cut: int) -> None
         return (b"ok",)
 
     peer = Peer(dispatch)
-    water = peer.layer._socket = LowWater()
+    peer.layer._descriptor = 1000
+    water = LowWater(1000)
+    monkeypatch.setattr(tls_layer, "wake_at", water)
     data = peer.encrypt(bytes(size)) + peer.encrypt(b"small")
     for position in range(0, len(data), cut):
         peer.raw.deliver(data[position : position + cut])
