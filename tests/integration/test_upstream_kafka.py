@@ -21,7 +21,8 @@ from dray.client.connection import Dialer
 from dray.client.errors import RequestFailed
 from dray.foreign.batches import walk_batches
 from dray.log import Log
-from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
+from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
+from dray.migration.topic_mirror import LogTarget, TopicMirror
 from dray.records import Record, twin, validate
 from dray.records.header import CONTROL
 from dray.runtime import SystemRuntime
@@ -310,7 +311,7 @@ def test_a_topic_is_mirrored_into_the_log_and_switched_beside_its_producers(
             writers = Writers(kafka, topic, PARTITIONS)
             reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=1 << 19)
             limits = MirrorLimits(object_bytes=1 << 18, linger_seconds=0.2)
-            mirror = TopicMirror(source, reader, log.mirror, streams, runtime, limits)
+            mirror = TopicMirror(source, reader, log.mirror, streams, runtime, limits, MirrorMemory(1))
             mirroring = asyncio.ensure_future(mirror.run())
             writers.start()
             try:

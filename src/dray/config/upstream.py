@@ -102,6 +102,12 @@ class UpstreamSection(Section):
         description="How often the committed offsets of groups and the topic's configs are looked at at the "
         "source.",
     )
+    mirror_bytes: Annotated[int, Size(0, 1 << 40)] = Field(
+        default=512 << 20,
+        description="Memory of a migrator for brokers of a source that it reads in large answers, of 144 MiB "
+        "each. Further ones that are behind are read in small answers, which is slower, and takes 10 MiB of "
+        "memory for each.",
+    )
     forward_bytes: Annotated[int, Size(1 << 20, 1 << 36)] = Field(
         default=128 << 20,
         description="How many bytes of batches a broker holds for the sources of linked topics. Above it "

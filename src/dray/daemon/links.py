@@ -13,7 +13,7 @@ from dray.config import Settings
 from dray.daemon import migration
 from dray.daemon.followed_configs import compare_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
-from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
+from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings, mirror_memory
 from dray.daemon.source_looks import SourcePatience, known_ends
 from dray.daemon.upstream_clusters import CLIENT_ID, UnknownUpstream, UpstreamClusters
 from dray.groups.coordinator.copies import GroupCopies
@@ -416,7 +416,9 @@ async def _live_topic(
         clusters = UpstreamClusters(settings, runtime)
         cluster = Cluster([], clusters.dialer(name, CLIENT_ID), runtime) if is_gone else clusters.open(name)
         groups = FollowedUpstream(name, cluster, rooms, runtime, settings.upstream.group_interval)
-        live = KafkaTopic(topic, record, rooms, Upstream(cluster, cluster, groups), runtime, is_gone=is_gone)
+        upstream = Upstream(cluster, cluster, groups)
+        memory = mirror_memory(settings)
+        live = KafkaTopic(topic, record, rooms, upstream, runtime, memory=memory, is_gone=is_gone)
         try:
             yield live
         finally:

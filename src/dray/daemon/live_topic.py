@@ -15,8 +15,9 @@ from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
+from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.record import MigrationRecord, MigrationState
-from dray.migration.topic_mirror import LogTarget, MirrorLimits, MirrorProgress, TopicMirror
+from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.upstream.fences import (
@@ -42,6 +43,10 @@ _PAUSE_SECONDS: Final = 0.1
 def live_settings(settings: Settings) -> LiveSettings:
     upstream = settings.upstream
     return LiveSettings(upstream.give_up_time, upstream.straggler_watch, upstream.group_interval)
+
+
+def mirror_memory(settings: Settings) -> MirrorMemory:
+    return MirrorMemory.of(settings.upstream.mirror_bytes, MirrorLimits())
 
 
 class WholeTopic(SourceTopic):
@@ -104,6 +109,7 @@ class KafkaTopic:
         upstream: Upstream,
         runtime: Runtime,
         *,
+        memory: MirrorMemory,
         is_gone: bool = False,
     ) -> None:
         self.source = WholeTopic(upstream.control, topic, record)
@@ -113,6 +119,7 @@ class KafkaTopic:
         self._rooms = rooms
         self._upstream = upstream
         self._runtime = runtime
+        self._memory = memory
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
         self.read_bytes = 0
@@ -152,6 +159,7 @@ class KafkaTopic:
             self._streams,
             self._runtime,
             limits,
+            self._memory,
             topic_id=linked if linked is not None and linked.int else None,
             on_read=self._was_read,
         )

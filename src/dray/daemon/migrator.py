@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+import uvloop
 
 from dray.config import Settings
 from dray.daemon import migration
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.http_security import HttpSecurity, TokensUnusable
-from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
+from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings, mirror_memory
 from dray.daemon.log_format import log_format
 from dray.daemon.migrator_http import migrator_http
 from dray.daemon.migrator_metrics import MigratorMetrics, WorkedTopic
 from dray.daemon.notify import tell_manager
-from dray.daemon.process import StopSignals
+from dray.daemon.process import StopSignals, raise_file_limit, settle_garbage_collector, tune_memory
 from dray.daemon.stores import NoCluster
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
 from dray.metadata import keys
@@ -50,7 +51,9 @@ def migrate(settings: Settings) -> None:
             "{old: {bootstrap: 'kafka:9092', command_config: FILE}}",
             USAGE,
         )
-    with asyncio.Runner() as runner:
+    tune_memory()
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings))
 
 
@@ -90,6 +93,7 @@ async def _work(settings: Settings, runtime: SystemRuntime) -> None:
         tell_manager(READY="1", STATUS="the migrator works")
         _log.info("migrator is working", upstreams=clusters.names)
         migrator.start()
+        settle_garbage_collector()
         await asyncio.Event().wait()
 
 
@@ -141,6 +145,7 @@ class Migrator:
     ) -> None:
         self._settings = settings
         self._rooms = rooms
+        self._memory = mirror_memory(settings)
         self._clusters = clusters
         self._runtime = runtime
         self._metrics = metrics
@@ -234,7 +239,7 @@ class Migrator:
 
     def _begin(self, topic: str, record: MigrationRecord) -> None:
         upstream = self._upstream(record.upstream or "")
-        live = KafkaTopic(topic, record, self._rooms, upstream, self._runtime)
+        live = KafkaTopic(topic, record, self._rooms, upstream, self._runtime, memory=self._memory)
         made = LiveMigration(
             topic, self._rooms.attacher.migrations, live, self._runtime, live_settings(self._settings)
         )

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from dray.records import HEADER_SIZE, BatchHeader, Buffer, crc32c, read_header
+from dray.records import HEADER_SIZE, BatchHeader, Buffer, read_header, sound_headers
 from dray.records.header import CONTROL, MAGIC, MAGIC_AT, PREFIX, TRANSACTIONAL
 
 from .faults import ForeignDamage, ForeignFault, ForeignUnsupported
 
-_CHECKED_FROM: Final = 21
-"""The checksum is of all that follows it: the attributes and on."""
-
 _LARGEST_DELTA: Final = 2**31 - 1
+_LARGEST_OFFSET: Final = 2**63 - 1
+"""No record has it: a log ends at the offset behind its last record."""
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -55,20 +54,27 @@ def walk_batches(
     view = memoryview(segment)
     next_offset = from_offset
     while position < len(view):
-        batch = _read(view, position)
-        header = batch.header
-        if header.base_offset < next_offset:
-            raise ForeignDamage(
-                f"a batch begins at offset {header.base_offset}, and {next_offset} is the least it may be",
-                position,
-            )
-        if checksums and crc32c(view[position + _CHECKED_FROM : batch.end]) != header.checksum:
-            raise ForeignDamage(
-                f"the checksum of the batch at offset {header.base_offset} is wrong", position
-            )
-        yield batch
-        next_offset = batch.last_offset + 1
-        position = batch.end
+        found = sound_headers(view, position, next_offset, checksums)
+        if not found:
+            raise _fault(view, position, next_offset)
+        for place, header in found:
+            yield SegmentBatch(place, header)
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        position = place + header.size
+
+
+def _fault(view: memoryview, position: int, next_offset: int) -> ForeignFault:
+    """What is wrong with the batch that should be here."""
+    try:
+        header = _read(view, position)
+    except ForeignFault as fault:
+        return fault
+    if header.base_offset < next_offset:
+        return ForeignDamage(
+            f"a batch begins at offset {header.base_offset}, and {next_offset} is the least it may be",
+            position,
+        )
+    return ForeignDamage(f"the checksum of the batch at offset {header.base_offset} is wrong", position)
 
 
 def marker_of(segment: Buffer, batch: SegmentBatch) -> int | None:
@@ -104,7 +110,8 @@ def cut_torn_tail(segment: Buffer, *, from_offset: int = 0) -> int:
     return end
 
 
-def _read(view: memoryview, position: int) -> SegmentBatch:
+def _read(view: memoryview, position: int) -> BatchHeader:
+    """Checked as `sound_headers` does, but for the checksum and what comes before it."""
     left = len(view) - position
     if left > MAGIC_AT and PREFIX.unpack_from(view, position)[1] <= 0:
         raise ForeignDamage("a batch without a length", position)  # zeros, where a file grew before its bytes
@@ -125,13 +132,13 @@ def _read(view: memoryview, position: int) -> SegmentBatch:
         raise ForeignDamage(
             f"offsets {header.base_offset} and on, {header.last_offset_delta} more of them", position
         )
-    if header.base_offset + header.last_offset_delta >= 2**63:
+    if header.base_offset + header.last_offset_delta >= _LARGEST_OFFSET:
         raise ForeignDamage("offsets beyond the largest", position)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise ForeignDamage(
             f"{header.record_count} records in {header.last_offset_delta + 1} offsets", position
         )
-    return SegmentBatch(position, header)
+    return header
 
 
 def _holds_a_batch_behind(view: memoryview, position: int) -> bool:

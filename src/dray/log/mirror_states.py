@@ -66,6 +66,13 @@ class MirrorState:
     entries_since: int = 0
     ahead: list[PlannedPart] = field(default_factory=list)
     """What is to be committed on top, in this order, and is not yet."""
+    newest: ProducerStates | None = None
+    """Those of the last part that was committed here: by them it is known."""
+
+    @property
+    def last(self) -> ProducerStates | None:
+        """Those of the last part, of what is committed and of what is planned."""
+        return self.ahead[-1].producers if self.ahead else self.newest
 
     @property
     def planned_end(self) -> int:
@@ -126,6 +133,7 @@ class MirrorStates:
         """The part with these producers is in the log."""
         state.high_watermark = high_watermark
         state.producers = producers.join()
+        state.newest = producers
         if state.ahead and state.ahead[0].producers is producers:
             del state.ahead[0]
             if state.ahead:

@@ -51,6 +51,7 @@ __all__ = [
     "MirrorLost",
     "MirrorPlan",
     "MirrorRefused",
+    "MirrorTail",
     "MirroredBatches",
     "MirroredPlace",
     "MirroredProducer",
@@ -79,6 +80,8 @@ class MirroredBatches:
     batches: memoryview
     aborted: Sequence[tuple[int, int]]  # producer id, first offset: as the source's answers name them
     expected: MirroredPlace
+    behind: MirrorTail | None = None
+    """The tail of the plan with what was read of the stream before; None where its place was asked for."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,21 @@ class MirrorPlan:
     parts: dict[int, _Parts]
     found: dict[int, MirroredPlace | LogError]
     objects: list[MirrorObject] = field(default_factory=list)
+
+    def tail(self, stream: int) -> MirrorTail:
+        parts = self.parts.get(stream)
+        return MirrorTail(None, None) if parts is None else MirrorTail(parts.state, parts.each[-1][1])
+
+
+class MirrorTail(NamedTuple):
+    """The last part that a plan has of a stream, by its producers. Without a state: it has none."""
+
+    state: MirrorState | None
+    producers: ProducerStates | None
+
+    def is_last_of(self, state: MirrorState) -> bool:
+        """Is nothing else planned or committed behind it, and has it not failed?"""
+        return self.state is state and state.last is self.producers
 
 
 class _Parts(NamedTuple):
@@ -229,6 +247,11 @@ class StreamMirror:
                 plan.found[piece.stream] = parts
             elif self._states.get(piece.stream) is not state or state.planned_end != end:
                 plan.found[piece.stream] = _lost(piece, state.planned_end)
+            elif piece.behind is not None and not piece.behind.is_last_of(state):
+                # The log may reach to its first offset all the same: with another history of the source.
+                plan.found[piece.stream] = MirrorLost(
+                    f"stream {piece.stream}: what comes before was not taken in"
+                )
             else:
                 self._states.plan(state, [PlannedPart(part.end, producers) for part, producers in parts])
                 plan.parts[piece.stream] = _Parts(state, piece.batches, parts)

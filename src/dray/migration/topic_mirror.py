@@ -1,7 +1,8 @@
 """The mirror of a topic: read from its source by leader, and taken into the log, until it is switched.
 
 Each leader is read by a task of its own. What it gave is looked at, uploaded and committed while the next
-answers come: uploads go side by side, commits in order. What is in memory is bounded (`MirrorLimits`).
+answers come: batches are looked at in order, uploads go side by side, commits are in order again. What is in
+memory is bounded (`mirror_memory.py`).
 Nothing is kept elsewhere: a mirror that begins goes on at the high watermarks. A partition that cannot go on
 is named and left, and the others are not held up by it.
 """
@@ -9,7 +10,7 @@ is named and left, and the others are not held up by it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -19,10 +20,18 @@ import structlog
 
 from dray.client.cluster import PASSING, Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
-from dray.log.mirroring import MirroredBatches, MirroredPlace, MirrorPlan, MirrorRefused, StreamMirror
+from dray.log.mirroring import (
+    MirroredBatches,
+    MirroredPlace,
+    MirrorPlan,
+    MirrorRefused,
+    MirrorTail,
+    StreamMirror,
+)
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.migration.leader_reads import Answers, LeaderReads, PieceReader
+from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
 from dray.upstream.mirror import MirrorPiece, MirrorPlace
@@ -31,22 +40,6 @@ from dray.upstream.source import SourceProducer
 _log = structlog.get_logger(__name__)
 
 HURRY_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorLimits:
-    """Of one leader. In memory are, at most: two answers that are read, what is gathered, and the commits
-    under way. What is gathered, and each commit, is `object_bytes` and one answer."""
-
-    answer_bytes: int = 16 << 20
-    partition_bytes: int = 8 << 20
-    object_bytes: int = 12 << 20  # so much is committed at once, or
-    commits: int = 2  # under way
-    linger_seconds: float = 1.0  # what has come in so long
-    small_bytes: int = 256 << 10  # after an answer of less, the next one is asked for a little later
-    small_seconds: float = 0.1
-    pause_seconds: float = 0.2  # after a failure
-    look_seconds: float = 15.0  # between two looks at what no batch tells: starts, and who owns the log
 
 
 @dataclass(slots=True)
@@ -97,6 +90,7 @@ class TopicMirror:
         streams: Mapping[int, int],
         runtime: Runtime,
         limits: MirrorLimits,
+        memory: MirrorMemory,
         *,
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
@@ -109,6 +103,7 @@ class TopicMirror:
         self._streams = dict(streams)
         self._runtime = runtime
         self._limits = limits
+        self._memory = memory
         self._topic_id = topic_id
         self._on_progress = on_progress
         self._on_read = on_read  # so many bytes
@@ -243,8 +238,10 @@ class TopicMirror:
         """Until none of its partitions is left, or it cannot be reached: then they are looked at again. What
         was read and is not committed is read again."""
         reading = self._reading[leader]
-        reads = LeaderReads(self._reader, self._runtime, leader, self._has_more)
+        reads = LeaderReads(self._reader, self._runtime, leader, self._has_more, self._limits, self._memory)
         commits: list[asyncio.Task[set[int]]] = []  # in their order
+        planned: asyncio.Future[None] | None = None  # when the last of them is
+        tails: dict[int, MirrorTail] = {}  # of what was planned: none before anything was, or after a failure
         look_at = self._runtime.monotonic()
         try:
             while reading:
@@ -253,16 +250,22 @@ class TopicMirror:
                 again = await self._end_commits(commits, 0 if is_time else self._limits.commits - 1)
                 for partition in again:
                     gathered.pop(partition, None)
+                    tails.pop(partition, None)
                     if partition in reading:
                         reading[partition] = _place_of(self._places[partition])
                 if is_time:
+                    tails.clear()  # all of it is committed
                     await self._look_around(reading, gathered)
                     look_at = self._runtime.monotonic() + self._limits.look_seconds
                 for partition in [each for each in reading if not self.progress[each].is_at_work]:
                     del reading[partition]
+                if not commits and _size(gathered) <= self._limits.small_answer_bytes:
+                    reads.rest(reading)
                 if gathered:
-                    plan = await self._plan(gathered)
-                    commit = self._commit(plan, self._more_follows(reading), commits[-1:])
+                    after, planned = planned, asyncio.get_running_loop().create_future()
+                    commit = self._commit(
+                        gathered, tails, self._more_follows(reading), after, planned, commits[-1:]
+                    )
                     commits.append(self._runtime.spawn(commit, "mirror commit"))
             await self._end_commits(commits, 0)
         except AuthenticationFailed:
@@ -305,7 +308,8 @@ class TopicMirror:
             if gathered and first is None:
                 first = now
             linger = 0.0 if now < self._hurry_until else self._limits.linger_seconds
-            if total >= self._limits.object_bytes or (first is not None and now - first >= linger):
+            worthwhile = self._limits.object_bytes if reads.is_large else self._limits.small_answer_bytes
+            if total >= worthwhile or (first is not None and now - first >= linger):
                 break
             if first is None and now >= look_at:
                 break
@@ -374,19 +378,24 @@ class TopicMirror:
 
     # --- into the log
 
-    async def _plan(self, gathered: Mapping[int, _Gathered]) -> MirrorPlan:
+    async def _plan(
+        self, gathered: Mapping[int, _Gathered], tails: MutableMapping[int, MirrorTail]
+    ) -> MirrorPlan:
         joined = {partition: await self._joined(some.pieces) for partition, some in gathered.items()}
-        return await self._mirror.plan(
+        plan = await self._mirror.plan(
             [
                 MirroredBatches(
                     self._streams[partition],
                     joined[partition],
                     sorted(some.aborted),
                     self._places[partition]._replace(end=some.begin),
+                    tails.get(partition),
                 )
                 for partition, some in gathered.items()
             ]
         )
+        tails.update({partition: plan.tail(self._streams[partition]) for partition in gathered})
+        return plan
 
     async def _joined(self, pieces: list[memoryview]) -> memoryview:
         if len(pieces) == 1:
@@ -394,10 +403,23 @@ class TopicMirror:
         return memoryview(await self._runtime.in_thread(b"".join, pieces))
 
     async def _commit(
-        self, plan: MirrorPlan, more_follows: bool, before: Sequence[asyncio.Task[set[int]]]
+        self,
+        gathered: Mapping[int, _Gathered],
+        tails: MutableMapping[int, MirrorTail],
+        more_follows: bool,
+        after: asyncio.Future[None] | None,
+        planned: asyncio.Future[None],
+        before: Sequence[asyncio.Task[set[int]]],
     ) -> set[int]:
-        """The partitions of which nothing was taken in: what else was read of them is read again."""
+        """The partitions of which nothing was taken in: what else was read of them is read again. It is
+        planned `after` the one before it, and committed when that is done."""
         again: set[int] = set()
+        try:
+            if after is not None:
+                await asyncio.shield(after)
+            plan = await self._plan(gathered, tails)
+        finally:
+            planned.set_result(None)
         await self._mirror.upload(plan)
         if before:
             await asyncio.wait(before)
@@ -435,6 +457,10 @@ class TopicMirror:
                     _log.info("mirror: the start was not raised", partition=partition, error=str(error))
                 else:
                     self._places[partition] = self._places[partition]._replace(start=start)
+
+
+def _size(gathered: Mapping[int, _Gathered]) -> int:
+    return sum([len(piece) for some in gathered.values() for piece in some.pieces])
 
 
 def _place_of(place: MirroredPlace) -> MirrorPlace:

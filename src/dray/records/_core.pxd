@@ -10,8 +10,10 @@ cdef extern from "crc32c.h" nogil:
 
 
 cdef extern from "wire.h" nogil:
+    int dray_get16(const uint8_t *data)
     void dray_put16(uint8_t *data, int value)
     int32_t dray_get32(const uint8_t *data)
+    int64_t dray_get64(const uint8_t *data)
     void dray_put32(uint8_t *data, int32_t value)
     void dray_put64(uint8_t *data, int64_t value)
 
@@ -23,8 +25,15 @@ cdef extern from "batch.h" nogil:
         DRAY_AT_BASE_OFFSET
         DRAY_AT_LENGTH
         DRAY_AT_LEADER_EPOCH
+        DRAY_AT_MAGIC
+        DRAY_AT_CRC
         DRAY_AT_ATTRIBUTES
+        DRAY_AT_LAST_OFFSET_DELTA
+        DRAY_AT_BASE_TIMESTAMP
         DRAY_AT_MAX_TIMESTAMP
+        DRAY_AT_PRODUCER_ID
+        DRAY_AT_PRODUCER_EPOCH
+        DRAY_AT_BASE_SEQUENCE
         DRAY_AT_RECORD_COUNT
         DRAY_CODEC_BITS
         DRAY_LOG_APPEND_TIME
@@ -69,6 +78,7 @@ cdef extern from "batch.h" nogil:
                   dray_extent *extent, dray_problem *problem)
     int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
                             dray_found *found, dray_problem *problem)
+    int64_t dray_sound_size(const uint8_t *data, int64_t available, int64_t from_offset, int checksum)
     bint dray_is_sound(const uint8_t *data, int64_t size)
     void dray_seal(uint8_t *data, int64_t size)
 

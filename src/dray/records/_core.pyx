@@ -13,6 +13,9 @@ from libc.string cimport memcpy, memset
 
 from .columns import BytesColumn, Columns
 from .faults import RecordError, RecordFault
+from .header import BatchHeader
+
+_new_tuple = tuple.__new__
 
 dray_crc32c_prepare()
 
@@ -24,6 +27,8 @@ cdef enum:
     PLAIN_AT_ONCE = 4 * 1024 * 1024
     MEBIBYTE = 1024 * 1024
     RESTORED = 3 * sizeof(int64_t)
+    HEADERS_AT_ONCE = 256
+    BYTES_AT_ONCE = 4 * 1024 * 1024
 
 HEADER_SIZE = DRAY_HEADER_SIZE
 LOG_APPEND_TIME = DRAY_LOG_APPEND_TIME
@@ -316,6 +321,52 @@ def restore(buffer, places, int32_t leader_epoch):
             dray_put64(header + DRAY_AT_BASE_OFFSET, place[2])
             dray_put32(header + DRAY_AT_LEADER_EPOCH, leader_epoch)
     return unsound
+
+
+def sound_headers(buffer, int64_t position, int64_t from_offset, bint checksums):
+    """Where the next batches begin, and their headers, some at a time: as far as they are whole, their headers
+    right, their offsets above those before them and at least `from_offset`, and their checksums hold (where
+    those are asked for). Nothing where the first is not: `foreign.batches` says what is wrong with it."""
+    cdef _View view = _View(buffer)
+    cdef int64_t sizes[HEADERS_AT_ONCE]
+    cdef int64_t begin = position
+    cdef int64_t size
+    cdef int count = 0
+    cdef int number
+    cdef const uint8_t *data
+    cdef list found = []
+
+    if position < 0:
+        raise ValueError(f"no batch at byte {position}")
+    with nogil:
+        while count < HEADERS_AT_ONCE and position < view.size and position - begin < BYTES_AT_ONCE:
+            data = view.data + position
+            size = dray_sound_size(data, view.size - position, from_offset, checksums)
+            if size == 0:
+                break
+            sizes[count] = size
+            count += 1
+            from_offset = dray_get64(data) + dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA) + 1
+            position += size
+    for number in range(count):
+        data = view.data + begin
+        found.append((begin, _new_tuple(BatchHeader, (
+            dray_get64(data),
+            dray_get32(data + DRAY_AT_LENGTH),
+            dray_get32(data + DRAY_AT_LEADER_EPOCH),
+            data[DRAY_AT_MAGIC],
+            <uint32_t>dray_get32(data + DRAY_AT_CRC),
+            dray_get16(data + DRAY_AT_ATTRIBUTES),
+            dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA),
+            dray_get64(data + DRAY_AT_BASE_TIMESTAMP),
+            dray_get64(data + DRAY_AT_MAX_TIMESTAMP),
+            dray_get64(data + DRAY_AT_PRODUCER_ID),
+            dray_get16(data + DRAY_AT_PRODUCER_EPOCH),
+            dray_get32(data + DRAY_AT_BASE_SEQUENCE),
+            dray_get32(data + DRAY_AT_RECORD_COUNT),
+        ))))
+        begin += sizes[number]
+    return found
 
 
 def stamp_append_time(buffer, Batch batch not None, int64_t now_ms):

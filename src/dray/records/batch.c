@@ -184,6 +184,25 @@ const char *dray_check_headers(const uint8_t *data, const uint8_t *end, int32_t 
     return 0;
 }
 
+int64_t dray_sound_size(const uint8_t *data, int64_t available, int64_t from_offset, int checksum)
+{
+    if (available < DRAY_HEADER_SIZE || data[DRAY_AT_MAGIC] != MAGIC)
+        return 0;
+    int64_t size = (int64_t)dray_get32(data + DRAY_AT_LENGTH) + DRAY_PREFIX_SIZE;
+    int64_t base_offset = dray_get64(data + DRAY_AT_BASE_OFFSET);
+    int64_t last_delta = dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA);
+    int64_t records = dray_get32(data + DRAY_AT_RECORD_COUNT);
+    if (size < DRAY_HEADER_SIZE || size > available)
+        return 0;
+    if (base_offset < 0 || base_offset < from_offset || last_delta < 0)
+        return 0;
+    if (base_offset >= INT64_MAX - last_delta) /* there must be a next offset */
+        return 0;
+    if (records < 0 || records > last_delta + 1)
+        return 0;
+    return checksum && !dray_is_sound(data, size) ? 0 : size;
+}
+
 int dray_is_sound(const uint8_t *data, int64_t size)
 {
     return dray_get32(data + DRAY_AT_LENGTH) == size - DRAY_PREFIX_SIZE && data[DRAY_AT_MAGIC] == MAGIC &&

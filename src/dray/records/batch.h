@@ -99,6 +99,10 @@ int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray
 int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
                         dray_found *found, dray_problem *problem);
 
+/* The size of the batch at `data`, if it is whole and its header is right, which may have holes, and begins at
+ * `from_offset` or above; and if its checksum holds, where that is asked for. Else 0. */
+int64_t dray_sound_size(const uint8_t *data, int64_t available, int64_t from_offset, int checksum);
+
 /* Is the batch of `size` bytes at `data` what was once found good? Its records are not walked again. */
 int dray_is_sound(const uint8_t *data, int64_t size);
 

@@ -6,6 +6,7 @@ Dray never takes back what it has mirrored: a source that has lost records it on
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -17,7 +18,8 @@ from dray.foreign.batches import walk_batches
 from dray.foreign.faults import ForeignFault
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from dray.records import HEADER_SIZE, read_header
+from dray.records import HEADER_SIZE
+from dray.records.header import PREFIX
 
 from .source import READ_COMMITTED, SourceTopic
 
@@ -104,10 +106,12 @@ class MirrorReader:
         return found
 
     async def read_each(
-        self, leader: Address, places: Mapping[int, MirrorPlace]
+        self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int | None = None
     ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
-        """The next piece of each partition, or why there is none: the others do not wait for it. Raises
-        what keeps the leader from answering at all."""
+        """The next piece of each partition, or why there is none: the others do not wait for it. The answer
+        has `most_bytes`, or a single batch that is larger. Raises what keeps the leader from answering at
+        all."""
+        max_bytes = self._max_bytes if most_bytes is None else min(most_bytes, self._max_bytes)
         topic = self._source.topic
         leaderships = self._source.leaderships
         found: dict[int, MirrorPiece | MirrorStopped | RequestFailed] = {
@@ -126,7 +130,7 @@ class MirrorReader:
                 current_leader_epoch=leaderships[partition].epoch,
                 fetch_offset=place.offset,
                 last_fetched_epoch=place.epoch,
-                partition_max_bytes=self._partition_bytes,
+                partition_max_bytes=min(max_bytes, self._partition_bytes),
             )
             for partition, place in places.items()
             if partition in leaderships
@@ -136,7 +140,7 @@ class MirrorReader:
         request = FetchRequest(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
-            max_bytes=self._max_bytes,
+            max_bytes=max_bytes,
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic_id=topic_id, topic=topic, partitions=wanted)],
             rack_id=self._rack,
@@ -198,28 +202,37 @@ def whole_batches(
     records: memoryview, partition: int, place: MirrorPlace, *, checksums: bool = True
 ) -> tuple[memoryview, MirrorPlace]:
     """An answer may end within a batch: that one comes again, whole. One that begins before the place is
-    refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay."""
-    end = _end_of_whole(records)
+    refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay.
+    Without `checksums` only the first and the last batch are looked at: the log looks at each."""
+    end, last = _end_of_whole(records)
+    if not end:
+        return records[:0], place
     try:
-        after = place
-        for batch in walk_batches(records[:end], checksums=checksums):
-            if batch.header.base_offset < after.offset:
-                raise MirrorStopped(
-                    partition,
-                    f"the source gave a batch that begins at {batch.header.base_offset}, and {after.offset} "
-                    "is next: the mirror must begin where a batch does",
-                )
-            after = MirrorPlace(batch.last_offset + 1, batch.header.leader_epoch)
+        walked = walk_batches(records[:end], checksums=checksums)
+        first = next(walked)
+        if first.header.base_offset < place.offset:
+            raise MirrorStopped(
+                partition,
+                f"the source gave a batch that begins at {first.header.base_offset}, and {place.offset} "
+                "is next: the mirror must begin where a batch does",
+            )
+        rest = walked if checksums else walk_batches(records[:end], last, checksums=False)
+        latest = deque([first], maxlen=1)
+        latest.extend(rest)
     except ForeignFault as fault:
         raise MirrorStopped(partition, f"the source gave a damaged batch: {fault.reason}") from fault
-    return records[:end], after
+    return records[:end], MirrorPlace(latest[0].last_offset + 1, latest[0].header.leader_epoch)
 
 
-def _end_of_whole(records: memoryview) -> int:
-    position = 0
-    while position + HEADER_SIZE <= len(records):
-        size = read_header(records, position).size
+def _end_of_whole(records: memoryview) -> tuple[int, int]:
+    """Where the whole batches end, and where the last of them begins."""
+    position = last = 0
+    most = len(records) - HEADER_SIZE
+    unpack = PREFIX.unpack_from
+    while position <= most:
+        size = unpack(records, position)[1] + PREFIX.size
         if size < HEADER_SIZE or position + size > len(records):
             break
+        last = position
         position += size
-    return position
+    return position, last

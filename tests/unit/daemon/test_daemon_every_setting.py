@@ -103,6 +103,7 @@ ELSEWHERE = {
     "upstream.give_up_time": "test_daemon_migrator.py::test_the_settings_of_the_config_arrive",
     "upstream.straggler_watch": "the same",
     "upstream.group_interval": "the same",
+    "upstream.mirror_bytes": "test_daemon_migrator.py::test_the_memory_of_the_config_arrives",
     "upstream.forward_bytes": "test_daemon_forwarding.py::test_the_limits_of_the_config_arrive",
     "upstream.forward_connections": "the same",
     "upstream.forward_timeout": "the same",

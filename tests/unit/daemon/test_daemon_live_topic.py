@@ -12,6 +12,7 @@ from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.daemon import live_topic
 from dray.daemon.live_topic import KafkaTopic, Upstream, WholeTopic
+from dray.migration.mirror_memory import MirrorMemory
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
@@ -70,7 +71,9 @@ def topic_with(answers: list[Probe]) -> KafkaTopic:
 
     cluster = cast(Cluster, SimulatedCluster())
     upstream = Upstream(cluster, cluster, cast(Any, None))
-    made = KafkaTopic("orders", RECORD, cast(Any, NoRooms()), upstream, SimulatedRuntime(1))
+    made = KafkaTopic(
+        "orders", RECORD, cast(Any, NoRooms()), upstream, SimulatedRuntime(1), memory=MirrorMemory(1)
+    )
     made.source = ProbedTopic(cluster, "orders", RECORD)
     made.source.answers = answers
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
+import uvloop
 from tests.services import room_settings
 from tests.services.two_builds import MIGRATION
 from tests.unit.migration.attach_harness import DOMAINS, Cluster
@@ -20,10 +22,11 @@ from dray.cli.options import load_config
 from dray.cluster.identity import ClusterInfo
 from dray.config import FlagValue, Settings, load
 from dray.config.kinds import Address
+from dray.daemon import migrator as migrator_module
 from dray.daemon.failures import Failure
 from dray.daemon.health_server import HealthServer
 from dray.daemon.instrumented_stores import measured
-from dray.daemon.live_topic import live_settings
+from dray.daemon.live_topic import live_settings, mirror_memory
 from dray.daemon.migration import Rooms
 from dray.daemon.migrator import Migrator, migrate
 from dray.daemon.migrator_child import migrator_child
@@ -52,6 +55,27 @@ NOWHERE = "127.0.0.1:1"
 def settings(**flags: str) -> Settings:
     given = {"upstream.clusters": f"{{old: '{NOWHERE}'}}", **flags}
     return load(None, {}, [FlagValue("--test", key, text) for key, text in given.items()]).settings
+
+
+def test_a_migrator_has_the_event_loop_and_the_memory_of_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It mirrors as fast as a consumer reads only with both (note 0131)."""
+    tuned: list[str] = []
+    loops: list[type] = []
+
+    async def runs(_settings: Settings) -> None:
+        loops.append(type(asyncio.get_running_loop()))
+
+    monkeypatch.setattr(migrator_module, "tune_memory", lambda: tuned.append("memory"))
+    monkeypatch.setattr(migrator_module, "_run", runs)
+    migrate(settings())
+    assert tuned == ["memory"]
+    assert loops == [uvloop.Loop]
+
+
+def test_the_memory_of_the_config_arrives() -> None:
+    for size, places in (("512MiB", 3), ("143MiB", 0)):
+        memory = mirror_memory(settings(**{"upstream.mirror_bytes": size}))
+        assert [memory.take() for _ in range(places + 1)] == [True] * places + [False]
 
 
 def test_the_settings_of_the_config_arrive() -> None:

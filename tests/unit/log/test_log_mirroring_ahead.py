@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from tests.simulation.scripted import Fate
 from tests.unit.log.mirror_harness import (
@@ -31,9 +34,20 @@ def world() -> MirrorWorld:
     return MirrorWorld()
 
 
-async def planned(log: Log, stream: int, source: SourceLog, start: int, most: int = 1) -> MirrorPlan:
+async def planned(
+    log: Log,
+    stream: int,
+    source: SourceLog,
+    start: int,
+    most: int = 1,
+    *,
+    behind: MirrorPlan | None = None,
+) -> MirrorPlan:
     data, aborted = source.answer(start, most)
-    return await log.mirror.plan([MirroredBatches(stream, data, aborted, MirroredPlace(start, None, 0))])
+    tail = None if behind is None else behind.tail(stream)
+    return await log.mirror.plan(
+        [MirroredBatches(stream, data, aborted, MirroredPlace(start, None, 0), tail)]
+    )
 
 
 async def test_objects_are_uploaded_ahead_and_committed_in_order(world: MirrorWorld) -> None:
@@ -83,6 +97,66 @@ async def test_what_was_planned_behind_a_part_that_failed_never_follows_another(
     assert (await log.bounds(stream)).end == 3
     await collect(world, log)
     assert len(world.bucket.objects) == 1
+
+
+@pytest.mark.parametrize("by_another_process", [True, False])
+async def test_what_was_read_behind_a_part_that_failed_is_not_planned(
+    world: MirrorWorld, by_another_process: bool
+) -> None:
+    """Though the log reaches to its first offset by then: with another history of the source."""
+    log, source, other = world.log(), written(2), SourceLog()
+    stream = await world.classic(log)
+    first = await planned(log, stream, source, 0)
+    world.objects.trap(Fate.REFUSE, kind="put")
+    await log.mirror.upload(first)
+    assert isinstance((await log.mirror.commit_plan(first))[stream], LogUnavailable)
+    other.append([b"another"] * 3)
+    await mirror(world.log() if by_another_process else log, stream, other)
+    second = await planned(log, stream, source, 3, behind=first)
+    assert isinstance(second.found[stream], MirrorLost)
+    third = await planned(log, stream, source, 3, behind=second)
+    assert isinstance(third.found[stream], MirrorLost)
+    assert (await log.bounds(stream)).end == 3
+
+
+async def test_what_was_read_behind_a_part_that_fails_meanwhile_is_not_planned(world: MirrorWorld) -> None:
+    """While its batches are looked at, in a thread, the part before fails and another takes its place."""
+    log, source, other = world.log(), written(1), SourceLog()
+    source.append([b"x" * 100_000] * 3)
+    other.append([b"another"] * 3)
+    stream = await world.classic(log)
+    first = await planned(log, stream, source, 0)
+    looked_at, go_on = asyncio.Event(), asyncio.Event()
+    in_thread = log.mirror._runtime.in_thread
+
+    async def slowly(work: Callable[..., object], *arguments: object) -> object:
+        looked_at.set()
+        await go_on.wait()
+        return await in_thread(work, *arguments)
+
+    log.mirror._runtime.in_thread = slowly  # type: ignore[method-assign,assignment]
+    second = asyncio.create_task(planned(log, stream, source, 3, behind=first))
+    await looked_at.wait()
+    world.objects.trap(Fate.REFUSE, kind="put")
+    await log.mirror.upload(first)
+    instead = await planned(log, stream, other, 0)
+    go_on.set()
+    assert isinstance((await second).found[stream], MirrorLost)
+    assert isinstance(instead.found[stream], MirroredPlace)
+
+
+async def test_what_was_read_behind_a_part_follows_it_also_once_that_is_committed(world: MirrorWorld) -> None:
+    log, source = world.log(), written(3)
+    stream = await world.classic(log)
+    first = await planned(log, stream, source, 0)
+    second = await planned(log, stream, source, 3, behind=first)
+    for plan in (first, second):
+        await log.mirror.upload(plan)
+        assert isinstance((await log.mirror.commit_plan(plan))[stream], MirroredPlace)
+    third = await planned(log, stream, source, 6, behind=second)
+    await log.mirror.upload(third)
+    assert await log.mirror.commit_plan(third) == {stream: MirroredPlace(9, 0, 0)}
+    assert isinstance((await planned(log, stream, source, 6, behind=third)).found[stream], MirrorLost)
 
 
 async def test_a_plan_that_is_read_again_leaves_the_first_one_behind(world: MirrorWorld) -> None:

@@ -10,9 +10,11 @@ from tests.unit.log.mirror_harness import MirrorWorld
 
 from dray.client.cluster import Address
 from dray.migration.leader_reads import Answers, LeaderReads
+from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.upstream.mirror import MirrorPlace
 
 LEADER: Address = ("a", 9092)
+LIMITS = MirrorLimits()
 
 
 class HeldReader:
@@ -20,12 +22,14 @@ class HeldReader:
 
     def __init__(self) -> None:
         self.asked: list[tuple[dict[int, MirrorPlace], asyncio.Future[Answers]]] = []
+        self.sizes: list[int] = []
 
     def by_leader(self, partitions: Mapping[int, MirrorPlace]) -> dict[Address, dict[int, MirrorPlace]]:
         return {LEADER: dict(partitions)}
 
-    async def read_each(self, leader: Address, places: Mapping[int, MirrorPlace]) -> Answers:
+    async def read_each(self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int) -> Answers:
         assert leader == LEADER
+        self.sizes.append(most_bytes)
         answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.asked.append((dict(places), answer))
         return await answer
@@ -35,8 +39,14 @@ class Reads(LeaderReads):
     def __init__(self) -> None:
         self.reader = HeldReader()
         self.ends: dict[int, int] = {}
+        self.memory = MirrorMemory(1)
         super().__init__(
-            self.reader, MirrorWorld().runtime, LEADER, lambda each, offset: offset < self.ends.get(each, 0)
+            self.reader,
+            MirrorWorld().runtime,
+            LEADER,
+            lambda each, offset: offset < self.ends.get(each, 0),
+            LIMITS,
+            self.memory,
         )
 
     async def partitions_asked(self) -> list[list[int]]:
@@ -105,3 +115,27 @@ async def test_a_failure_is_raised_and_what_is_under_way_is_ended(reads: Reads) 
         await waiting
     await reads.stop()
     assert reads.reader.asked[1][1].cancelled()
+
+
+async def test_a_place_for_large_answers_is_kept_until_the_last_of_them_is_taken(reads: Reads) -> None:
+    reads.ends = {0: 9}
+    reads.read_ahead(places(5, 5))
+    await reads.partitions_asked()
+    assert reads.reader.sizes == [LIMITS.answer_bytes]
+    reads.ends = {}
+    reads.rest(places(9, 9))
+    assert not reads.memory.take(), "it is under way"
+    reads.reader.asked[0][1].set_result({})
+    await reads.next(places(9, 9))
+    reads.rest(places(9, 9))
+    assert reads.memory.take()
+    reads.ends = {0: 20}
+    reads.read_ahead(places(9, 9))
+    await reads.partitions_asked()
+    assert reads.reader.sizes[1:] == [LIMITS.small_answer_bytes], "another leader has the place"
+
+
+def test_what_a_leader_may_hold_is_what_the_setting_says() -> None:
+    assert LIMITS.held_bytes == 144 << 20
+    memory = MirrorMemory.of(300 << 20, LIMITS)
+    assert [memory.take() for _ in range(3)] == [True, True, False]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,9 @@ from dray.client.cluster import Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.foreign.batches import ABORT, walk_batches
 from dray.log import Log
-from dray.migration.topic_mirror import LogTarget, MirrorLimits, MirrorProgress, TopicMirror
+from dray.log.mirroring import MirroredBatches, MirrorPlan
+from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
+from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.records import read_header
 from dray.runtime import Runtime
@@ -28,7 +30,9 @@ from dray.upstream.source import SourceProducer
 
 A: Address = ("a", 9092)
 B: Address = ("b", 9092)
-LIMITS = MirrorLimits(answer_bytes=2000, partition_bytes=500, object_bytes=1000, small_bytes=200)
+LIMITS = MirrorLimits(
+    answer_bytes=2000, partition_bytes=500, object_bytes=1000, small_answer_bytes=300, small_bytes=200
+)
 WAIT_SECONDS = 0.5
 TOPIC_ID = UUID(int=7)
 
@@ -48,6 +52,7 @@ class FakeSource:
     failure: Exception | None = None
     read_bytes: int = 0
     reads: int = 0
+    asked: list[int] = field(default_factory=list)
 
     async def learn(self) -> None:
         await self.runtime.sleep(0.01)
@@ -63,9 +68,10 @@ class FakeSource:
         return found
 
     async def read_each(
-        self, leader: Address, places: Mapping[int, MirrorPlace]
+        self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int = 0
     ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
         self.reads += 1
+        self.asked.append(most_bytes)
         for _ in range(50):
             await self.runtime.sleep(WAIT_SECONDS / 50)
             if leader in self.unreachable:
@@ -102,7 +108,9 @@ class Mirrored:
     streams: dict[int, int]
     sizes: list[int] = field(default_factory=list)
 
-    def mirror(self, log: Log | None = None, limits: MirrorLimits = LIMITS) -> TopicMirror:
+    def mirror(
+        self, log: Log | None = None, limits: MirrorLimits = LIMITS, memory: MirrorMemory | None = None
+    ) -> TopicMirror:
         mirror = (log or self.log).mirror
         return TopicMirror(
             self.source,
@@ -111,6 +119,7 @@ class Mirrored:
             self.streams,
             self.world.runtime,
             limits,
+            memory or MirrorMemory(2),
             topic_id=TOPIC_ID,
             on_read=self.sizes.append,
         )
@@ -346,6 +355,59 @@ async def test_objects_are_uploaded_ahead_of_the_commit_before(mirrored: Mirrore
         held.release()
         await mirrored.until_all()
     assert LIMITS.commits <= objects <= 2 * LIMITS.commits, "two domains"
+    await mirrored.check()
+
+
+async def test_answers_are_taken_while_those_before_are_looked_at(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 400)
+    mirrored.source.leaders = dict.fromkeys(mirrored.source.leaders, A)
+    log = mirrored.world.log()
+    plan, go_on = log.mirror.plan, asyncio.Event()
+    planned: list[int] = []
+
+    async def slowly(pieces: Sequence[MirroredBatches]) -> MirrorPlan:
+        planned.append(sum(len(piece.batches) for piece in pieces))
+        await go_on.wait()
+        return await plan(pieces)
+
+    log.mirror.plan = slowly  # type: ignore[method-assign]
+    async with mirrored.running(mirrored.mirror(log)):
+        await mirrored.world.runtime.sleep(60)
+        assert len(planned) == 1, "one after the other"
+        assert sum(mirrored.sizes) >= LIMITS.commits * LIMITS.object_bytes
+        go_on.set()
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_few_leaders_are_read_in_large_answers_at_a_time(mirrored: Mirrored) -> None:
+    """And none of those that have nothing more to give at once: the others have their places then."""
+    fill(mirrored.source, 200)
+    memory = MirrorMemory(1)
+    async with mirrored.running(mirrored.mirror(memory=memory)):
+        await mirrored.until_all()
+        assert LIMITS.answer_bytes in mirrored.source.asked
+        assert mirrored.source.asked.count(LIMITS.small_answer_bytes) > 2, "those of the other leader"
+        await mirrored.world.runtime.sleep(60)
+        mirrored.source.asked.clear()
+        assert memory.take(), "it is given back"
+        memory.give_back()
+        fill(mirrored.source, 3)
+        await mirrored.until_all()
+        await mirrored.world.runtime.sleep(60)
+        assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}, "what trickles in is not much"
+        fill(mirrored.source, 200)
+        await mirrored.until_all()
+        assert LIMITS.answer_bytes in mirrored.source.asked
+    assert memory.take(), "also where a mirror ends in the middle"
+    await mirrored.check()
+
+
+async def test_without_room_for_large_answers_all_are_small(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 100)
+    async with mirrored.running(mirrored.mirror(memory=MirrorMemory(0))):
+        await mirrored.until_all()
+    assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}
     await mirrored.check()
 
 

@@ -20,6 +20,7 @@ from dray.log.types import LogUnavailable
 from dray.metadata.contract import MetadataError
 from dray.metadata.values import ValueCorrupt
 from dray.migration.live_migration import LiveMigration, LiveSettings
+from dray.migration.mirror_memory import MirrorMemory
 from dray.migration.record import MigrationLost
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
@@ -96,7 +97,9 @@ class SimulatedMigrator:
         rooms = rooms_on(stores, ClusterInfo("", move.conditions.domains, 0), settings, self.runtime)
         groups = FollowedUpstream(UPSTREAM, self._cluster(), rooms, self.runtime, _FOLLOW_SECONDS)
         upstream = Upstream(self._cluster(), self._cluster(), groups)
-        topic = KafkaTopic(move.source.topic, move.record, rooms, upstream, self.runtime)
+        topic = KafkaTopic(
+            move.source.topic, move.record, rooms, upstream, self.runtime, memory=MirrorMemory(1)
+        )
         migrations = rooms.attacher.migrations
         timing = LiveSettings(move.conditions.give_up_seconds, 1.0, _FOLLOW_SECONDS, look_seconds=0.1)
         return LiveMigration(move.source.topic, migrations, topic, self.runtime, timing, self._reached)
