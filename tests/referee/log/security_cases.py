@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -16,12 +19,16 @@ from dray.protocol.messages.describe_user_scram_credentials import (
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.referee.cases import case
-from tests.referee.session import Session
+from tests.referee.session import SECONDS, Session
 
 SHA_256, SHA_512 = 1, 2
+FEWEST_ITERATIONS = 4096
+MARK = "referee-scram-mark"
 
 
-def upsertion(user: str, mechanism: int = SHA_256, iterations: int = 4096) -> ScramCredentialUpsertion:
+def upsertion(
+    user: str, mechanism: int = SHA_256, iterations: int = FEWEST_ITERATIONS
+) -> ScramCredentialUpsertion:
     return ScramCredentialUpsertion(
         name=user, mechanism=mechanism, iterations=iterations, salt=b"salt" * 4, salted_password=b"x" * 32
     )
@@ -40,7 +47,21 @@ async def alter(
     session.notes[label]["results"].sort(key=lambda result: result["user"])
 
 
+async def until_known(session: Session, change: int) -> None:
+    """Once the broker knows of all changes that were answered: Kafka's learns of them in their order, and a
+    moment later. `change` is another number each time, and stands in the last one."""
+    await session.send(AlterUserScramCredentialsRequest(upsertions=[upsertion(MARK, iterations=change)]), 0)
+    asked = DescribeUserScramCredentialsRequest(users=[UserName(name=MARK)])
+    async with asyncio.timeout(SECONDS):
+        while True:
+            answer: Any = await session.send(asked, 0)
+            if [info.iterations for info in answer.results[0].credential_infos] == [change]:
+                return
+            await asyncio.sleep(0.02)
+
+
 async def describe(session: Session, label: str, *names: str) -> None:
+    await until_known(session, FEWEST_ITERATIONS + len(session.notes))
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
     await session.ask(label, request, 0)
     session.notes[label]["results"].sort(key=lambda result: result["user"])
@@ -76,6 +97,8 @@ async def alter_user_scram_credentials(session: Session) -> None:
     await alter(session, "deleted by number 9", gone=((user, 9),))
     await alter(session, "all gone", gone=((user, SHA_512),))
     await describe(session, "nobody", user)
+    gone = [ScramCredentialDeletion(name=MARK, mechanism=SHA_256)]
+    await session.send(AlterUserScramCredentialsRequest(deletions=gone), 0)
 
 
 @case
