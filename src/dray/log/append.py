@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from dray.log.entries import BatchReference
 from dray.log.types import AppendResult, LogError
 from dray.metadata.contract import Put
 from dray.records import Batch
+from dray.runtime.lean_dataclasses import dataclass
 
 ANY_DOMAIN: Final = -1
 """Of a carried append: it may hold streams of several domains, and has nothing in any of them but their

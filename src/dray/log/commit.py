@@ -11,7 +11,7 @@ chunk holds for it too: after an unclear reply it is never carried again, and ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from itertools import accumulate
 from typing import Final
@@ -37,6 +37,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Outcome
 from dray.records import NO_PRODUCER
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
+from dray.runtime.lean_dataclasses import dataclass
 
 _log = structlog.get_logger(__name__)
 

@@ -24,8 +24,9 @@ recheck rests on that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
+
+from dray.runtime.lean_dataclasses import dataclass
 
 ANY: Final = "any"
 ABSENT: Final = "absent"
