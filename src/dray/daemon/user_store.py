@@ -40,7 +40,8 @@ def delete_user(settings: Settings, name: str) -> bool:
 
     async def delete(users: Users, _runtime: Runtime) -> bool:
         deleted = False
-        for mechanism in list(users.of(name)):
+        last = users.set_last(name)
+        for mechanism in sorted(users.of(name), key=lambda each: each is last):
             try:
                 await users.delete(name, mechanism)
                 deleted = True

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+from tests.services.known_users import KnownUsers
 
 from dray.config import ConfigError, Settings, load
 from dray.daemon.client_certificates import read_certificates
@@ -30,11 +31,6 @@ from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
 
 PUBLIC = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
-
-
-class NoUsers:
-    def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
-        return {}
 
 
 def settings(listen: str = "127.0.0.1:0", key_set_file: str = "none", **listeners: object) -> Settings:
@@ -81,7 +77,9 @@ def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[
 
 
 def test_only_listeners_that_ask_have_sessions() -> None:
-    made = sasl_sessions(settings(OPEN="10.0.0.5:9192", SECURE=ASKING), NoUsers(), SystemRuntime(threads=1))
+    made = sasl_sessions(
+        settings(OPEN="10.0.0.5:9192", SECURE=ASKING), KnownUsers(), SystemRuntime(threads=1)
+    )
     assert list(made) == ["SECURE"]
     one, other = made["SECURE"](), made["SECURE"]()
     assert one.mechanisms == ["SCRAM-SHA-512", "PLAIN"]
@@ -97,7 +95,7 @@ def test_sessions_last_as_long_as_the_config_says(longest: str, milliseconds: in
             "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": ASKING}),
         }
     ).settings
-    [make] = sasl_sessions(config, NoUsers(), SystemRuntime(threads=1)).values()
+    [make] = sasl_sessions(config, KnownUsers(), SystemRuntime(threads=1)).values()
     assert make()._longest_session_ms == milliseconds
 
 
@@ -245,12 +243,9 @@ def test_super_users_that_cannot_log_in_are_one_line(
         environment["DRAY_BROKER__LISTENERS"] = json.dumps({"SECURE": listener})
         environment["DRAY_OAUTH__KEY_SET_FILE"] = "keys.json"
 
-    class Known:
-        def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
-            return {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)} if user == known else {}
-
+    users = KnownUsers({known: {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)}})
     with structlog.testing.capture_logs() as lines:
-        warn_of_absent_super_users(load(environment=environment).settings, Known())
+        warn_of_absent_super_users(load(environment=environment).settings, users)
     if warning is None:
         assert lines == []
     else:
