@@ -56,6 +56,9 @@ def test_the_first_user(tmp_path: Path, password_file: str, capsys: pytest.Captu
         "app": {"SCRAM-SHA-512": 8192},
     }
     user(data, "delete", "app")
+    assert "nothing was deleted: add --execute" in capsys.readouterr().out
+    assert list(listed(data, capsys)) == ["admin", "app"]
+    user(data, "delete", "app", "--execute")
     assert list(listed(data, capsys)) == ["admin"]
     assert SECRET not in shown.out + shown.err
     for path in data.rglob("*"):
@@ -71,6 +74,7 @@ def test_the_first_user(tmp_path: Path, password_file: str, capsys: pytest.Captu
         (["add", "alice", "--password-file", "{file}", "--mechanism", "PLAIN"], "--mechanism = 'PLAIN'"),
         (["add", "alice", "--password-file", "{file}", "--iterations", "100"], "--iterations = 100"),
         (["delete", "alice"], "there is no user alice"),
+        (["delete", "alice", "--execute"], "there is no user alice"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -82,6 +86,71 @@ def test_a_mistake_is_one_line(
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_who_sets_one_password_of_two_is_told(
+    tmp_path: Path, password_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ["add", "app", "--password-file", password_file, "--mechanism", "SCRAM-SHA-512"]
+    user(tmp_path, *one)
+    assert "is the one it was" not in capsys.readouterr().out
+    user(tmp_path, "add", "app", "--password-file", password_file)
+    assert "is the one it was" not in capsys.readouterr().out
+    user(tmp_path, *one)
+    assert "the password for SCRAM-SHA-256 is the one it was" in capsys.readouterr().out
+
+
+CLEAR = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nusername=a\npassword.file={}\n"
+
+
+@pytest.mark.parametrize("properties", [None, CLEAR])
+@pytest.mark.parametrize(
+    "bootstrap", ["192.0.2.1:9092", "127.0.0.1:1,broker.invalid:9092", "[2001:db8::1]:9092"]
+)
+def test_a_hashed_password_does_not_travel_in_clear(
+    tmp_path: Path,
+    password_file: str,
+    capsys: pytest.CaptureFixture[str],
+    properties: str | None,
+    bootstrap: str,
+) -> None:
+    arguments = ["admin", "user", "add", "bob", "--password-file", password_file, "--bootstrap", bootstrap]
+    if properties is not None:
+        (tmp_path / "c.properties").write_text(properties.format(password_file))
+        arguments += ["--command-config", str(tmp_path / "c.properties")]
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "is in clear" in line
+    assert "--without-tls" in line
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "more", "properties"),
+    [
+        ("127.0.0.1:1", [], None),
+        ("localhost:1", [], None),
+        ("broker.invalid:1", ["--without-tls"], None),
+        ("broker.invalid:1", [], "security.protocol=SSL\n"),
+    ],
+)
+def test_a_hashed_password_may_travel(
+    tmp_path: Path,
+    password_file: str,
+    capsys: pytest.CaptureFixture[str],
+    bootstrap: str,
+    more: list[str],
+    properties: str | None,
+) -> None:
+    """Nobody listens there, but it is tried."""
+    if properties is not None:
+        (tmp_path / "c.properties").write_text(properties)
+        more = ["--command-config", str(tmp_path / "c.properties")]
+    with pytest.raises(SystemExit) as ended:
+        main(["admin", "user", "add", "bob", "--password-file", password_file, "-b", bootstrap, *more])
+    assert ended.value.code == 1
+    assert "in clear" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"a\nb\n", b"\xff\xfe", "\u2168".encode(), b"x" * 5000])
