@@ -22,6 +22,7 @@ from dray.daemon.security import (
     warn_of_absent_super_users,
     warn_of_open_listeners,
 )
+from dray.daemon.settings import broker_configs
 from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
 from dray.security.acls.model import AclOperation, AclResourceType
@@ -74,6 +75,43 @@ def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[
     with structlog.testing.capture_logs() as lines:
         warn_of_open_listeners(config)
     assert [line["setting"] for line in lines if line["log_level"] == "warning"] == warned
+
+
+def test_kafka_s_configs_show_what_is_configured(tmp_path: Path) -> None:
+    tls = {"certificate_file": "c", "key_file": "k"}
+    asking = {"address": "127.0.0.1:9094", "protocol": "SASL_SSL", **tls}
+    config = settings(
+        key_set_file=str(tmp_path / "keys.json"),
+        PEOPLE={**asking, "mechanisms": ["SCRAM-SHA-512", "OAUTHBEARER"], "connections": 7},
+        PROGRAMS={
+            "address": "127.0.0.1:9095",
+            "protocol": "SSL",
+            **tls,
+            "client_auth": "required",
+            "client_ca_file": "a",
+            "mapping_rules": "RULE:^CN=(.*)$/$1/",
+        },
+    )
+    shown = broker_configs(config)
+    assert {
+        name: value for name, value in shown.items() if name.startswith(("listener.", "sasl.", "ssl."))
+    } == {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEOPLE:SASL_SSL,PROGRAMS:SSL",
+        "listener.name.people.max.connections": "7",
+        "listener.name.people.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.people.ssl.client.auth": "none",
+        "listener.name.programs.ssl.client.auth": "required",
+        "listener.name.programs.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms": "3600000",
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{tmp_path}/keys.json",
+        "sasl.oauthbearer.sub.claim.name": "sub",
+        "ssl.client.auth": "none",
+    }
+    assert shown["connections.max.reauth.ms"] == "0"
+    longest = config.model_copy(update={"broker": config.broker.model_copy(update={"longest_session": 90.0})})
+    assert broker_configs(longest)["connections.max.reauth.ms"] == "90000"
+    assert "sasl.enabled.mechanisms" not in broker_configs(settings())
 
 
 def test_only_listeners_that_ask_have_sessions() -> None:
