@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from dray.cli.main import main
 
 SECRET = "correct-horse"
+COMPOSE = Path(__file__).parents[3] / "deploy" / "compose" / "compose.yaml"
 
 
 @pytest.fixture
@@ -86,6 +88,19 @@ def test_a_mistake_is_one_line(
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_the_command_in_the_compose_file_can_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [typed] = [line for line in COMPOSE.read_text().splitlines() if "user add" in line]
+    command, _, file = typed.partition(" broker-a ")[2].partition(" < ")
+    assert file == "admin.password"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{SECRET}\n".encode())))
+    with pytest.raises(SystemExit) as ended:
+        main(command.replace("/var/lib/dray", str(tmp_path)).split())
+    assert ended.value.code == 0
+    assert list(listed(tmp_path, capsys)) == ["admin"]
 
 
 def test_who_sets_one_password_of_two_is_told(
