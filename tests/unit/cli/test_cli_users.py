@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 
 from dray.cli.main import main
+from dray.config import load
+from dray.daemon.stores import open_metadata
+from dray.runtime import SystemRuntime
+from dray.security.scram_credentials import ScramMechanism
+from dray.security.users import Users
 
 SECRET = "correct-horse"
 COMPOSE = Path(__file__).parents[3] / "deploy" / "compose" / "compose.yaml"
@@ -88,6 +94,26 @@ def test_a_mistake_is_one_line(
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_plain_is_checked_against_the_cheaper_one(tmp_path: Path, password_file: str) -> None:
+    """As what an unknown user is hashed for (`security/sasl/plain.py`)."""
+    user(tmp_path, "add", "admin", "--password-file", password_file)
+    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
+
+    async def set_last() -> ScramMechanism | None:
+        runtime = SystemRuntime()
+        store = await open_metadata(settings, runtime)
+        users = Users(store, runtime)
+        try:
+            await users.start()
+            return users.set_last("admin")
+        finally:
+            await users.stop()
+            await store.close()
+            runtime.close()
+
+    assert asyncio.run(set_last()) is ScramMechanism.SHA_256
 
 
 def test_the_command_in_the_compose_file_can_be_typed(

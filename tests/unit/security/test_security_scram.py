@@ -261,7 +261,7 @@ def test_plain_takes_the_password_that_was_set_last(last: ScramMechanism) -> Non
 
 def test_an_unknown_user_costs_as_much_as_a_wrong_password(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a user as `drayd admin user add` makes it."""
-    made = {each: credential(each, "pencil") for each in ScramMechanism}
+    made = {each: credential(each, "pencil") for each in (ScramMechanism.SHA_512, ScramMechanism.SHA_256)}
     hashed: list[tuple[str, int]] = []
     genuine = hashlib.pbkdf2_hmac
 
@@ -274,7 +274,7 @@ def test_an_unknown_user_costs_as_much_as_a_wrong_password(monkeypatch: pytest.M
         step = PlainExchange(KnownUsers({"user": made})).evaluate(f"\0{user}\0wrong".encode())
         assert isinstance(step, SaslWork)
         assert isinstance(step.work(), SaslRefusal)
-    assert hashed == [("sha512", 4096)] * 2
+    assert hashed == [("sha256", 4096)] * 2
 
 
 def test_a_credential_verifies_its_password_and_shows_no_secret() -> None:

@@ -74,7 +74,11 @@ def add(
 
     [dim]Example:[/] drayd admin user add admin --password-file secret.txt --data-dir ./dray-data
     """
-    mechanisms = [_mechanism(each) for each in mechanism or [each.sasl_name for each in ScramMechanism]]
+    # PLAIN is checked against the last: SHA-256 takes half as long.
+    mechanisms = [_mechanism(each) for each in mechanism or ()] or [
+        ScramMechanism.SHA_512,
+        ScramMechanism.SHA_256,
+    ]
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise Failure(f"--iterations = {iterations}: must be {LEAST_ITERATIONS} to {MOST_ITERATIONS}", USAGE)
     _checked("NAME", name)
@@ -91,7 +95,7 @@ def add(
         )
     else:
         user_store.put_user(load_config(config, data_dir).settings, name, password, mechanisms, iterations)
-    print(f"user {name} has a password for {', '.join(each.sasl_name for each in mechanisms)}")
+    print(f"user {name} has a password for {', '.join(each.sasl_name for each in sorted(mechanisms))}")
     if set(mechanisms) != set(ScramMechanism):
         set_now = {each.sasl_name for each in mechanisms}
         for other in _listed(bootstrap, command_config, config, data_dir).get(name, {}).keys() - set_now:

@@ -24,7 +24,7 @@ _WRONG: Final = "Authentication failed: Invalid username or password"
 
 # An unknown user takes as long as a wrong password: time must not tell who exists. As what `drayd admin user
 # add` sets last.
-_NOBODY: Final = ScramMechanism.SHA_512, ScramCredential(b"\0" * 32, b"", b"", LEAST_ITERATIONS)
+_NOBODY: Final = ScramMechanism.SHA_256, ScramCredential(b"\0" * 32, b"", b"", LEAST_ITERATIONS)
 
 
 class PlainExchange:
