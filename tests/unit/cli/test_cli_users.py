@@ -116,6 +116,25 @@ def test_plain_is_checked_against_the_cheaper_one(tmp_path: Path, password_file:
     assert asyncio.run(set_last()) is ScramMechanism.SHA_256
 
 
+@pytest.mark.parametrize("last", ScramMechanism)
+def test_the_password_that_counts_is_deleted_last(
+    tmp_path: Path, password_file: str, monkeypatch: pytest.MonkeyPatch, last: ScramMechanism
+) -> None:
+    """Before the other one, the other one would count for a moment."""
+    user(tmp_path, "add", "app", "--password-file", password_file)
+    user(tmp_path, "add", "app", "--password-file", password_file, "--mechanism", last.sasl_name)
+    deleted: list[ScramMechanism] = []
+    genuine = Users.delete
+
+    async def noted(self: Users, name: str, mechanism: ScramMechanism) -> None:
+        deleted.append(mechanism)
+        await genuine(self, name, mechanism)
+
+    monkeypatch.setattr(Users, "delete", noted)
+    user(tmp_path, "delete", "app", "--execute")
+    assert (len(deleted), deleted[-1]) == (2, last)
+
+
 def test_the_command_in_the_compose_file_can_be_typed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
