@@ -26,8 +26,8 @@ def security_configs(settings: Settings, first_listener: str) -> dict[str, str]:
     mechanisms = dict.fromkeys(one for each in listeners.values() for one in each.mechanisms)
     if mechanisms:
         shown["sasl.enabled.mechanisms"] = ",".join(mechanisms)
-        longest = settings.broker.longest_session
-        shown["connections.max.reauth.ms"] = str(0 if longest is None else round(longest * 1000))
+    if settings.broker.longest_session is not None:
+        shown["connections.max.reauth.ms"] = str(round(settings.broker.longest_session * 1000))
     client_auth = [each.client_auth for each in listeners.values() if each.encrypts]
     if client_auth:
         shown["ssl.client.auth"] = min(client_auth, key=CLIENT_AUTH.index)  # what all of them ask for

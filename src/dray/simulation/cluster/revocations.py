@@ -91,8 +91,8 @@ class Rights:
         self.given[tenant] = self._world.now()
 
     def served(self, tenant: str, number: int, what: str) -> None:
-        for taken in (self.taken.get(tenant), self._deleted.get((tenant, number))):
-            self._check_served(tenant, what, taken)
+        moments = self.taken.get(tenant), self._deleted.get((tenant, number))
+        self._check_served(tenant, what, min((each for each in moments if each is not None), default=None))
 
     def let_in(self, tenant: str, number: int) -> None:
         self._check_served(tenant, "its login", self._replaced.get((tenant, number)))
