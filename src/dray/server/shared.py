@@ -57,6 +57,10 @@ class ServerResources:
         self._most_at = {listener.name: listener.max_connections for listener in settings.listeners}
         self._last_identifier = 0
 
+    @property
+    def handshake_seconds(self) -> float:
+        return self.settings.handshake_seconds
+
     def identifier(self) -> int:
         self._last_identifier += 1
         return self._last_identifier
@@ -126,6 +130,9 @@ class ServerResources:
         oldest.drop(UNUSED)
         self.leave(oldest)
         return True
+
+    def count_closing(self, kind: str) -> None:
+        self.metrics.connections_closed.labels(kind).value += 1
 
     def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
         self.metrics.connections_refused.value += 1
