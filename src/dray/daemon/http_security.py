@@ -61,7 +61,7 @@ class HttpSecurity:
         tokens = self._tokens
         return replace(
             http_settings(address),
-            tls=None if self._certificate is None else self._certificate.context,
+            encryption=None if self._certificate is None else self._certificate.encryption,
             tokens=None if tokens is None else BearerTokens(lambda: tokens.current),
             client_certificates=self._client_certificates,
         )

@@ -112,8 +112,8 @@ class TlsHost(Protocol):
 
 
 class Handshakes:
-    def __init__(self, shared: TlsHost, most: int = MOST_AT_ONCE, receive_bytes: int = RECEIVE_BYTES) -> None:
-        self.scratch = memoryview(bytearray(receive_bytes))
+    def __init__(self, shared: TlsHost, most: int = MOST_AT_ONCE) -> None:
+        self.scratch = memoryview(bytearray(RECEIVE_BYTES))
         """Where every connection with TLS receives: it is copied out at once."""
         self.short_scratch = self.scratch[:SHORT_BYTES]
         self.held_bytes = 0

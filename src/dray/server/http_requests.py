@@ -49,7 +49,7 @@ class RequestReader:
     def buffered(self) -> int:
         return len(self._data)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | bytearray) -> None:
         self._data += data
 
     def next(self) -> HttpRequest | None:
