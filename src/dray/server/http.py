@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import structlog
 
 from dray.server.handshakes import Handshakes
-from dray.server.http_access import BearerTokens
+from dray.server.http_access import BearerTokens, is_foreign, is_loopback
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
 from dray.server.notes import RateLimitedLog
 from dray.server.server import AddressInUse
@@ -58,7 +58,9 @@ class HttpSettings:
 
 class HttpServer:
     """Serves exact paths. A route that fails is a 500 and one logged traceback. `open_paths` are those that
-    also answer clients with neither token nor certificate; they see that by `HttpRequest.known`."""
+    also answer clients with neither token nor certificate; they see that by `HttpRequest.known`. Where
+    neither is asked for, at an address of this machine alone, such a client is a page from elsewhere in a
+    browser here: it calls this server by another name."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class HttpServer:
         self.routes = dict(routes)
         self._open_paths = frozenset(open_paths)
         self.settings = settings
+        self._on_loopback = is_loopback(settings.host)
         self.connections: set[_HttpProtocol] = set()
         self.runtime = runtime
         self.scratch = bytearray(_RECEIVE_BYTES)
@@ -164,11 +167,13 @@ class HttpServer:
     def _knows(self, request: HttpRequest, certified: bool) -> bool:
         tokens, certificates = self.settings.tokens, self.settings.client_certificates
         if tokens is None and not certificates:
-            return True
+            return not (self._on_loopback and is_foreign(request.host))
         return (certificates and certified) or (tokens is not None and tokens.knows(request))
 
     def _refusal(self) -> HttpAnswer:
         if self.settings.tokens is None:
+            if not self.settings.client_certificates:
+                return HttpAnswer(400, b"this is not that host: ask for localhost, or for an address\n")
             return HttpAnswer(403, b"a client certificate is needed\n")
         return HttpAnswer(401, b"a token is needed: Authorization: Bearer ...\n")
 

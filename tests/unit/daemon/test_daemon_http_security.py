@@ -138,3 +138,26 @@ def test_certificates_of_clients(tmp_path: Path) -> None:
     )
     with pytest.raises(CertificateUnusable, match=r"http.certificate_file: .*absent cannot be used"):
         scrape_access(unusable)
+
+
+def test_open_metrics_beyond_this_machine_are_one_line_where_acls_hide_names(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    beyond = Address("0.0.0.0", 0)
+    acls = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": "User:admin"}
+    pair = {"DRAY_HTTP__CERTIFICATE_FILE": str(made.certificate), "DRAY_HTTP__KEY_FILE": str(made.key)}
+
+    def warned(address: Address, **environment: str) -> int:
+        config = load(environment=environment).settings
+        with structlog.testing.capture_logs() as lines:
+            HttpSecurity(config, SystemRuntime()).settings_at(address)
+        assert all("http.token_file" in line["event"] for line in lines)
+        return len(lines)
+
+    assert warned(beyond, **acls) == 1
+    assert warned(beyond, **acls, **pair) == 1, "encryption hides nothing from those who ask"
+    assert warned(ADDRESS, **acls) == 0
+    assert warned(beyond) == 0
+    assert warned(beyond, **acls, DRAY_HTTP__TOKEN_FILE=str(token)) == 0
+    assert warned(beyond, **acls, **pair, DRAY_HTTP__CLIENT_CA_FILE=str(made.authority)) == 0

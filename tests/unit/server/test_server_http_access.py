@@ -61,10 +61,10 @@ async def guarded(
 
 
 async def get(
-    server: HttpServer, path: str, *headers: str, tls: ssl.SSLContext | None = None
+    server: HttpServer, path: str, *headers: str, tls: ssl.SSLContext | None = None, host: str = "localhost"
 ) -> tuple[int, str, str]:
     """Status, head and body."""
-    lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
     reader, writer = await asyncio.open_connection(*server.address, ssl=tls)
     writer.write("\r\n".join(lines).encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -112,6 +112,51 @@ async def test_without_a_token_file_everything_is_as_it_was() -> None:
     async with guarded() as server:
         assert (await get(server, "/metrics"))[0] == 200
         assert "checks" in json.loads((await get(server, "/readyz"))[2])
+
+
+OWN_NAMES = [
+    "localhost",
+    "LOCALHOST:9644",
+    "127.0.0.1:9644",
+    "127.0.0.9",
+    "[::1]:9644",
+    "[::1]",
+    "10.1.2.3:9644",
+]
+FOREIGN_NAMES = [
+    "attacker.example:9644",
+    "localhost.attacker.example",
+    "127.0.0.1.nip.io",
+    "",
+    "[attacker",
+    "::1",
+]
+
+
+async def test_a_foreign_page_in_a_browser_here_sees_no_numbers() -> None:
+    """Its name was made to point to this machine. Elsewhere servers have any name, as in a cluster."""
+    async with guarded(failing=True) as server:
+        for host in OWN_NAMES:
+            assert (await get(server, "/metrics", host=host))[0] == 200, host
+        for host in FOREIGN_NAMES:
+            status, _, body = await get(server, "/metrics", host=host)
+            assert (status, "dray_" in body) == (400, False), host
+            status, _, body = await get(server, "/readyz", host=host)
+            assert (status, json.loads(body)) == (503, {"status": "unavailable"}), "as to all without a token"
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"dray_" in await reader.read()
+        writer.close()
+    async with guarded(SECRET) as server:
+        assert (await get(server, "/metrics", bearer(SECRET), host="a.proxy"))[0] == 200, (
+            "a page has no token"
+        )
+    async with guarded(host="0.0.0.0") as server:
+        address = ("127.0.0.1", server.address[1])
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: dray-0.dray.svc:9644\r\nConnection: close\r\n\r\n")
+        assert b"dray_" in await reader.read()
+        writer.close()
 
 
 async def test_the_token_is_in_no_log_line() -> None:
@@ -236,7 +281,8 @@ async def test_handshakes_of_https_are_counted_before_they_are_done(
         await until(lambda: len(handshakes) == 3)
         assert not server.connections
         refused = await Client.to(server.address)
-        assert await refused.rest() == b"", "all of them are new"
+        assert await refused.rest() == b""
+        assert len(handshakes) == 3, "all of them are new"
         now = 102.0
         assert (await get(server, "/metrics", tls=trusting))[0] == 200
         assert await half[0].rest() == b"", "the oldest made room"
@@ -256,7 +302,7 @@ async def test_large_answers_and_clients_that_go_on_asking_over_https(tmp_path: 
         server.routes["/large"] = large
         reader, writer = await asyncio.open_connection(*server.address, ssl=trusting)
         for _ in range(3):
-            writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+            writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
             for _ in range(2):
                 await reader.readuntil(b"\r\n\r\n")
                 assert await reader.readexactly(len(numbers)) == numbers
