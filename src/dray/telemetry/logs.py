@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
+from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -28,6 +29,8 @@ LogFormat = Literal["console", "json"]
 
 _SECRET = re.compile(r"passw|secret|token|credential|private_?key|api_?key|authorization", re.IGNORECASE)
 MASK = "***"
+_QUOTED = frozenset(" \t=\r\n\"'")
+"""What makes structlog's renderer for consoles put a text into quotes."""
 
 
 class RequestContext:
@@ -188,10 +191,42 @@ def _rendering(format: LogFormat, target: TextIO) -> list[Processor]:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     if format == "console":
         return [
+            show_unprintable,
             structlog.dev.ConsoleRenderer(
                 colors=target.isatty(),
                 # the default prints local variables, and with them what `mask_secrets` hides
-                exception_formatter=structlog.dev.plain_traceback,
-            )
+                exception_formatter=_write_traceback,
+            ),
         ]
     raise ValueError(f"unknown log format {format!r}: console or json")
+
+
+def show_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Clients choose names, and a terminal does what control characters say: they are shown as `\\x1b`. JSON
+    has no such characters."""
+    for key, value in event.items():
+        if key in ("event", "stack"):
+            event[key] = _escaped(str(value))
+        elif isinstance(value, str):
+            if not _QUOTED & set(value):  # else the renderer shows its `repr`
+                event[key] = _escaped(value)
+        elif key != "exc_info" and not (text := repr(value)).isprintable():
+            event[key] = _escaped(text)
+    return event
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _write_traceback(target: TextIO, exc_info: Any) -> None:
+    shown = StringIO()
+    structlog.dev.plain_traceback(shown, exc_info)
+    target.write(_escaped(shown.getvalue()))
