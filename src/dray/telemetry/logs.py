@@ -17,10 +17,10 @@ from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from io import StringIO
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import BindableLogger, EventDict, Processor, WrappedLogger
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -29,6 +29,8 @@ LogFormat = Literal["console", "json"]
 
 _SECRET = re.compile(r"passw|secret|token|credential|private_?key|api_?key|authorization", re.IGNORECASE)
 MASK = "***"
+AUDIT = ".audit"
+"""What the names of loggers end with whose lines are written at any level."""
 _QUOTED = frozenset(" \t=\r\n\"'")
 """What makes structlog's renderer for consoles put a text into quotes."""
 
@@ -86,7 +88,7 @@ def configure_logging(
     rendering = _rendering(format, target)
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=cast(type[BindableLogger], _Filtering(number)),
         logger_factory=lambda name=None, *_: _NamedLogger(name or "dray", target),
         cache_logger_on_first_use=False,
     )
@@ -144,6 +146,19 @@ class _NamedLogger(structlog.WriteLogger):
     def __init__(self, name: str, file: TextIO) -> None:
         super().__init__(file)
         self.name = name
+
+
+class _Filtering:
+    """Makes loggers that leave out what is below a level. Lines of an audit are no matter of level: whoever
+    wants fewer lines does not want to lose those."""
+
+    def __init__(self, level: int) -> None:
+        self._usual = structlog.make_filtering_bound_logger(level)
+        self._audit = structlog.make_filtering_bound_logger(min(level, logging.INFO))
+
+    def __call__(self, logger: _NamedLogger, *given: Any, **named: Any) -> Any:
+        kind: Any = self._audit if logger.name.endswith(AUDIT) else self._usual
+        return kind(logger, *given, **named)
 
 
 class _Timestamp:

@@ -205,3 +205,14 @@ def test_text_that_can_be_shown_is_shown_as_it_is(set_up):
     structlog.get_logger("dray.room").info("größer", name="naïve→漢字", path="C:\\new")
     assert "größer" in output.getvalue()
     assert "name=naïve→漢字 path=C:\\new" in output.getvalue()
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_the_audit_log_is_written_at_any_level(set_up, level):
+    output = set_up("json", level)
+    for name in ("dray.audit", "dray.console.audit", "dray.room"):
+        structlog.get_logger(name).info("seen")
+        structlog.get_logger(name).bind(more=1).info("seen")
+    expected = ["dray.audit"] * 2 + ["dray.console.audit"] * 2
+    expected += ["dray.room"] * 2 if level in ("debug", "info") else []
+    assert [line["logger"] for line in lines(output)] == expected
