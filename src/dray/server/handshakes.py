@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,7 +105,7 @@ class TlsHost(Protocol):
     def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:
         """True if this connection is closed in a while, for its address has a quota."""
 
-    def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
         """False, with a line."""
 
     def count_closing(self, kind: str) -> None: ...

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import structlog
 
@@ -114,7 +114,7 @@ class HttpServer:
             lambda certified: _HttpProtocol(self, certified),
             handshakes,
             "HTTPS",
-            lambda certificate: certificate is not None,
+            lambda certificate, _peer: certificate is not None,
         )
 
     async def stop(self) -> None:
@@ -142,7 +142,7 @@ class HttpServer:
     def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:  # noqa: ARG002 - as they ask
         return False
 
-    def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
         self.notes.warn(event, kind or event, **details)
         return False
 

@@ -35,6 +35,8 @@ _UNCOUNTED_BYTES: Final = 64 * 1024
 """Answers that wait for their turn are not counted up to so many bytes: small ones that leave together are
 not worth a count each."""
 
+_CLOSING_LINES: Final = 20
+"""About connections that are closed for one kind of reason, in ten seconds."""
 
 # Looked up once: to look up a member of an enumeration would cost a request more than the transition.
 _READING_PAUSED: Final = Reading.PAUSED
@@ -279,7 +281,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 size_out = sum(map(len, close.answer))
                 exchange.buffers = (LENGTH.pack(size_out), *close.answer)
                 exchange.bytes = PREFIX + size_out
-            self._note_closing("request", close.reason)
+            self._note_closing(close.kind, close.reason)
         except asyncio.CancelledError:
             exchange.last = True
             if not self._shared.stopping:
@@ -430,16 +432,17 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._memory.give_up()
 
     def _note_closing(self, kind: str, reason: str, of_many: bool = False) -> None:
-        """Log why the connection closes. With `of_many`, many connections share one line."""
+        """Log why the connection closes, unless there are too many such lines. With `of_many`, many
+        connections share one."""
         connection = self.connection
-        if of_many:
-            self._shared.notes.warn(
-                "closing a connection", kind, reason=reason, peer=connection.peer, connection=connection.id
-            )
-        else:
-            _log.warning(
-                "closing a connection", reason=reason, peer=connection.peer, connection=connection.id
-            )
+        self._shared.notes.warn(
+            "closing a connection",
+            kind,
+            1 if of_many else _CLOSING_LINES,
+            reason=reason,
+            peer=connection.peer,
+            connection=connection.id,
+        )
         self._shared.count_closing(kind)
 
     # What the server calls.

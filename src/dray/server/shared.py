@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dray.server.answers import AnswerBudget
 from dray.server.newcomers import Newcomers
@@ -134,7 +134,7 @@ class ServerResources:
     def count_closing(self, kind: str) -> None:
         self.metrics.connections_closed.labels(kind).value += 1
 
-    def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
         self.metrics.connections_refused.value += 1
         self.notes.warn(event, kind or event, **details)
         return False

@@ -87,10 +87,10 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         make: Callable[[Any], PlainProtocol],
         handshakes: Handshakes,
         listener: str,
-        identify: Callable[[bytes | None], Any] | None = None,
+        identify: Callable[[bytes | None, str], Any] | None = None,
     ) -> None:
-        """`encryption` makes that of a new connection. `identify` gets the client's certificate and gives its
-        principal, which `make` gets, or raises `PeerRefused`."""
+        """`encryption` makes that of a new connection. `identify` gets the client's certificate and address,
+        and gives its principal, which `make` gets, or raises `PeerRefused`."""
         super().__init__()
         self.address = ""
         self.peer = ""
@@ -227,7 +227,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._decrypt()
 
     def _principal(self, encryption: Encryption) -> Any:
-        return None if self._identify is None else self._identify(encryption.peer_certificate())
+        return None if self._identify is None else self._identify(encryption.peer_certificate(), self.peer)
 
     def refuse(self, reason: str, kind: str | None = None) -> None:
         """Ends a handshake, with one line."""

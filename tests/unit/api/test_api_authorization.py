@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
 from tests.unit.topics.fakes import eventually
 
 from dray.api import HANDLERS, RefuseConnection
+from dray.api.dispatcher import Dispatcher
 from dray.api.shared import Handler
 from dray.api.shared import checks as c
 from dray.metadata import keys
@@ -30,8 +32,9 @@ from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from dray.security.acls.authorization import Access, host_of
+from dray.security.acls.authorization import Access, Authorization, host_of
 from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.security.audit import AuditedAct, AuditLog
 
 TOPIC = "orders"
 GROUP = "readers"
@@ -465,6 +468,28 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
         assert (True, "User:ANONYMOUS", "127.0.0.1", "CREATE", "TOPIC", "made", "") in broker.audited
         await broker.ask(deletes(), 6)
         assert (True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "") in broker.audited
+
+
+async def test_changes_are_audited_without_acls_where_clients_are_known() -> None:
+    async with running() as broker:
+        noted: list[AuditedAct] = []
+        audit = AuditLog(broker.runtime.monotonic, lambda act, *_: noted.append(act))
+        authorization = Authorization(None, broker.runtime, audit=audit)
+        broker.dispatcher = Dispatcher(replace(broker.services, authorization=authorization))
+        alice = FakeConnection(principal=ALICE)
+        await broker.ask(CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 1, 1)]), 7, alice)
+        answer = await broker.ask(produced(place_in(broker)), 9, alice)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        await broker.ask(MetadataRequest(topics=None), 9, alice)
+        await broker.ask(CASES_BY_NAME["alter users"].make(NOWHERE), 0, alice)
+        await broker.ask(deletes(), 6)
+        changes = [(True, ALICE, "127.0.0.1", "CREATE", "TOPIC", TOPIC, "")]
+        about = "delete the password of user nobody"
+        changes += [(True, ALICE, "127.0.0.1", "ALTER", "CLUSTER", "kafka-cluster", about)]
+        changes += [(True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "")]
+        assert noted == changes
+        refused = await broker.ask(CASES_BY_NAME["create acls"].make(NOWHERE), 3, alice)
+        assert refused.results[0].error_code == ErrorCode.SECURITY_DISABLED
 
 
 def quota_changes(*, validate_only: bool) -> AlterClientQuotasRequest:
