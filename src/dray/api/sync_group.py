@@ -45,6 +45,8 @@ async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupRespon
         answer: classic.SyncAnswer = await ask_and_wait(context, request.group_id, event_with)
     except GroupUnavailable as refusal:
         return SyncGroupResponse(error_code=refusal.error)
+    if not context.may(READ_GROUP, request.group_id):  # it may have waited for longer than the right lasted
+        return SyncGroupResponse(error_code=READ_GROUP.refusal)
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,

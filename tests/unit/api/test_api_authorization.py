@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.services import room_settings
 from tests.services.authorization_cases import CASES, Case, Place, by_name, codes, produced
-from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
-from tests.unit.topics.fakes import eventually
+from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, join, running, stable
+from tests.unit.topics.fakes import eventually, settle
 
 from dray.api import HANDLERS, RefuseConnection
 from dray.api.dispatcher import Dispatcher
@@ -31,7 +31,9 @@ from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsReq
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.protocol.messages.leave_group import LeaveGroupRequest
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.security.acls.authorization import Access, Authorization, host_of
 from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
 from dray.security.audit import AuditedAct, AuditLog
@@ -393,6 +395,36 @@ async def test_a_fetch_that_waited_for_longer_than_the_right_lasted_brings_nothi
         [answered] = (await waiting).responses
         assert [(part.error_code, part.high_watermark) for part in answered.partitions] == [(29, -1)] * 2
         assert not any(part.records for part in answered.partitions)
+
+
+async def test_who_waits_in_a_group_for_longer_than_its_right_lasted_learns_nothing_of_it() -> None:
+    """The leader would learn what all members said of themselves, the others what they are to read."""
+    async with running(authorizes=True) as broker:
+        alice = FakeConnection(principal=ALICE)
+        first = await stable(broker, GROUP)
+        for rights, code, members in (([binding(c.READ_GROUP)], 0, 1), ([], 30, 0)):
+            grant(broker, [binding(c.READ_GROUP)])
+            joining = asyncio.create_task(broker.ask(join(group_id=GROUP), 3, alice))
+            await settle()
+            assert not joining.done(), "it waits for the other member"
+            grant(broker, rights)
+            leader = await broker.ask(join(first.member_id, group_id=GROUP), 9)
+            joined = await joining
+            assert (joined.error_code, bool(joined.member_id)) == (code, members == 1)
+            assert joined.members == []
+            grant(broker, [binding(c.READ_GROUP)])
+            [alices] = [one.member_id for one in leader.members if one.member_id != first.member_id][-1:]
+            asked = SyncGroupRequest(GROUP, leader.generation_id, alices)
+            syncing = asyncio.create_task(broker.ask(asked, 3, alice))
+            await settle()
+            assert not syncing.done(), "it waits for the leader"
+            grant(broker, rights)
+            shares = [SyncGroupRequestAssignment(alices, b"secret")]
+            asked = SyncGroupRequest(GROUP, leader.generation_id, first.member_id, assignments=shares)
+            assert (await broker.ask(asked, 3)).error_code == 0
+            synced = await syncing
+            assert (synced.error_code, synced.assignment) == (code, b"secret" if members else b"")
+            await broker.ask(LeaveGroupRequest(GROUP, member_id=alices), 0)
 
 
 async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None:
