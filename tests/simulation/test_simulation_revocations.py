@@ -31,6 +31,7 @@ def test_nobody_is_served_later_than_the_bound() -> None:
         assert seen[f"gave {how} to"]
     assert seen["served"] > 100
     assert seen["refused"] > 50
+    assert seen["joined"] > 20
     assert seen["served after"], "for a while, where hints are lost"
 
 

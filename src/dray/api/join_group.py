@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.shared import Context, ask_and_wait, client_host, handles
+from dray.api.shared import Context, ask_and_wait, client_host, handles, may_still_read
 from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
@@ -61,7 +61,7 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
             protocol_name=_protocol_name(context, None),
             member_id=request.member_id,
         )
-    if not context.may(READ_GROUP, request.group_id):  # it may have waited for longer than the right lasted
+    if not may_still_read(context, request.group_id):
         return _refused(context)
     return JoinGroupResponse(
         error_code=answer.error,
