@@ -32,6 +32,14 @@ def trust(version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
     return context
 
 
+def hello(context: ssl.SSLContext, name: str = "127.0.0.1") -> bytes:
+    """The first that a client says."""
+    said = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname=name).do_handshake()
+    return said.read()
+
+
 class PaperSocket(PaperTransport):
     def write(self, data: Any) -> None:
         self.writelines([data])

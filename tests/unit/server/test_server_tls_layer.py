@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import structlog
 from tests.unit.server.harness import SETTINGS, Client, TlsLibrary, echo, encrypting, frame, serving, until
-from tests.unit.server.paper_tls import PaperListener, certificate, trust
+from tests.unit.server.paper_tls import PaperListener, certificate, hello, trust
 
 from dray.runtime import SystemRuntime
 from dray.server import CloseConnection, Connection, Listener, Server, handshakes, tls_layer
@@ -423,14 +423,6 @@ async def test_a_client_that_does_not_trust_is_one_line() -> None:
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 CLOSE_NOTIFY = b"\x15\x03\x03\x00\x02\x01\x00"
-
-
-def hello(context: ssl.SSLContext, name: str = "127.0.0.1") -> bytes:
-    """The first that a client says."""
-    said = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname=name).do_handshake()
-    return said.read()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
