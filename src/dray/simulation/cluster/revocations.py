@@ -175,7 +175,7 @@ class Tenant(SimulatedClient):
         return response
 
 
-class Member(Tenant):
+class WaitingTenant(Tenant):
     """One of several that join the tenant's group, and take their time: the others wait for it."""
 
     def __init__(self, world: ClusterWorld, name: str, seed: int, rights: Rights) -> None:
@@ -315,7 +315,7 @@ async def play_revocations(world: ClusterWorld) -> None:
     tasks += [
         asyncio.ensure_future(kind(world, tenant, seed + 20 + 4 * number + one, rights).play())
         for number, tenant in enumerate(TENANTS)
-        for one, kind in enumerate((Tenant, Tenant, Member, Member))
+        for one, kind in enumerate((Tenant, Tenant, WaitingTenant, WaitingTenant))
     ]
     try:
         await first_trouble(world, tasks, conditions.seconds)
