@@ -202,12 +202,12 @@ class BundledEncryption:
 
     def let_go(self) -> int:
         size = self._rest_size()
-        if size or self._copied:  # else OpenSSL looks at it no more
+        if not size and not self._copied:
+            self._held = None  # OpenSSL looks at it no more
+        elif not self._copied or size * 2 <= self._copied:
             # What is a copy already is copied again when half of it was read: no byte more than twice.
-            if not self._copied or size * 2 <= self._copied:
-                self._read_copy(self._rest())
-            return self._copied
-        return 0
+            self._read_copy(self._rest())
+        return self._copied
 
     def shake_hands(self) -> bool:
         _lib.ERR_clear_error()

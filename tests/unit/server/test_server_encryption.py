@@ -113,6 +113,18 @@ def test_what_is_held_is_told_and_given_back_once_it_is_read() -> None:
     assert peer.server.let_go() == 0
 
 
+def test_the_memory_is_the_callers_again() -> None:
+    peer = Peer()
+    for part in (b"x" * 10, b"x" * 20_000, b""):
+        scratch = peer.sent(b"x" * 20_000)
+        if part:
+            peer.read(len(part))
+        peer.server.let_go()
+        scratch.clear()  # which it cannot be while anything points into it
+        peer.read(40_000)
+        peer.server.let_go()
+
+
 def test_large_pieces_leave_no_large_buffers_behind(tls_library: str) -> None:
     """Python's buffers in memory never shrink: they would be as large as what was once received at a time."""
     peer = Peer()
