@@ -169,11 +169,7 @@ class BrokerSecurity:
             if self.authorization.acls is not None:
                 await self.authorization.acls.start()
             self._following.append(
-                keep_running(
-                    self._runtime,
-                    "write what the audit log has counted",
-                    self._write_counted,
-                )
+                keep_running(self._runtime, "write what the audit log has counted", self._write_counted)
             )
         await self.quotas.start()
         files: dict[str, Refreshable] = dict(self.certificates)
