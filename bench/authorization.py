@@ -145,6 +145,7 @@ def bytes_of(runtime: SystemRuntime, count: int) -> float:
     kept = authorization(runtime, count)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    assert kept.acls is not None
     assert len(kept.acls.index) <= count
     return used / count
 

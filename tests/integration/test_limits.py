@@ -3,12 +3,14 @@ a broker process, whose memory and other clients must not suffer."""
 
 from __future__ import annotations
 
+import json
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,13 @@ from bench.slow_broker import SlowBrokerProcess
 from tests.referee.log.fetch_cases import fetch
 from tests.referee.log.produce_cases import produce
 from tests.services.batches import batch, plain
+from tests.services.certificates import make_certificates
 from tests.services.dray import OPENER, DrayProcess
+from tests.services.marks import longer
+from tests.services.process import free_port
 from tests.services.topics import create_topic
 
+from dray.daemon.process import raise_file_limit
 from dray.protocol import Request, RequestHeader, encode_request_header, frame_message
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.fetch import FetchResponse
@@ -166,6 +172,107 @@ def test_heartbeats_are_answered_while_the_object_store_stalls(tmp_path: Path) -
             assert create.ask(ApiVersionsRequest(), API_VERSIONS)
         assert metric(server.http_port, "dray_frame_memory_waiting_connections") >= 15, "all the while"
         assert metric(server.http_port, "dray_frame_memory_peak_bytes") <= 16 * MIB
+
+
+class HalfOpen:
+    """Keeps so many handshakes of TLS unfinished: one byte of each per second, and a new one for each that
+    the broker ends. Beside them, frames of 85 MiB that are announced and come as slowly."""
+
+    def __init__(self, tls_port: int, port: int, count: int) -> None:
+        said = ssl.MemoryBIO()
+        with suppress(ssl.SSLWantReadError):
+            ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="x").do_handshake()
+        self._hello = said.read()
+        self._announced = struct.pack(">i", 85 * MIB) + bytes(MIB)
+        self._ports = [(tls_port, self._hello)] * count + [(port, self._announced)] * 8
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.made = 0
+
+    def __enter__(self) -> HalfOpen:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        sockets: list[tuple[socket.socket, int]] = []
+        try:
+            for number, (port, said) in enumerate(self._ports):
+                sockets.append(self._connect(port, said, number))
+            while not self._done.wait(1.0):
+                for place, (made, sent) in enumerate(sockets):
+                    port, said = self._ports[place]
+                    try:
+                        made.send(said[sent : sent + 1])
+                        sockets[place] = made, sent + 1
+                    except BlockingIOError:
+                        pass
+                    except OSError:
+                        made.close()
+                        sockets[place] = self._connect(port, said, place)
+        finally:
+            for made, _ in sockets:
+                made.close()
+
+    def _connect(self, port: int, said: bytes, number: int) -> tuple[socket.socket, int]:
+        made = socket.create_connection(("127.0.0.1", port), 30)
+        made.setblocking(False)
+        begun = 5 + number % (len(self._hello) // 2)
+        made.send(said[:begun])
+        self.made += 1
+        return made, begun
+
+
+def seconds_of_writes(peer: Peer, count: int) -> list[float]:
+    found = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        write(peer, "orders", 0, batch(plain(bytes(100))))
+        found.append(time.perf_counter() - begun)
+    return sorted(found)
+
+
+def is_served(port: int, trusting: ssl.SSLContext) -> bool:
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), 30) as made,
+            trusting.wrap_socket(made, server_hostname="127.0.0.1") as encrypted,
+        ):
+            encrypted.sendall(framed(ApiVersionsRequest(), API_VERSIONS))
+            return bool(encrypted.recv(4))
+    except (ConnectionError, ssl.SSLEOFError):  # refused, while all handshakes are new
+        return False
+
+
+@pytest.mark.parametrize("is_timed", [False, longer(True)])
+def test_handshakes_that_are_not_finished_hold_up_nobody(tmp_path: Path, is_timed: bool) -> None:
+    raise_file_limit()
+    half_open, writes = 1000, 1000 if is_timed else 50
+    made = make_certificates(tmp_path / "certificates")
+    listener = {"certificate_file": str(made.certificate), "key_file": str(made.key), "protocol": "SSL"}
+    tls_port = free_port()
+    listener["address"] = f"127.0.0.1:{tls_port}"
+    settings = {"DRAY_BROKER__LISTENERS": json.dumps({"TLS": listener})}
+    with DrayProcess(tmp_path, settings=settings) as server, ExitStack() as stack:
+        create_topic(server.bootstrap, "orders")
+        producer = stack.enter_context(Peer(server.port))
+        alone = seconds_of_writes(producer, writes)
+        before = resident_bytes_of(server.pid)
+        half = stack.enter_context(HalfOpen(tls_port, server.port, half_open))
+        wait_until(lambda: half.made >= half_open)
+        beside = seconds_of_writes(producer, writes)
+        trusting = ssl.create_default_context(cafile=str(made.authority))
+        wait_until(lambda: is_served(tls_port, trusting))  # once one of the others is not new any more
+        grown = resident_bytes_of(server.pid) - before
+        assert grown < half_open * 100 * 1024, f"grew by {grown / MIB:.0f} MiB"
+    if is_timed:
+        late = int(0.99 * writes)
+        assert beside[late] < 2 * alone[late] + 0.05, (
+            f"p99 of {alone[late]:.3f} s became {beside[late]:.3f} s"
+        )
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:

@@ -32,6 +32,7 @@ def test_nobody_is_served_later_than_the_bound() -> None:
     assert seen["gave a password to"] > seen["deleted"] > 0
     assert seen["served"] > 100
     assert seen["refused"] > 50
+    assert seen["joined"] > 20
     assert seen["served after"], "for a while, where hints are lost"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.shared import Context, ask_and_wait, client_host, handles
+from dray.api.shared import Context, ask_and_wait, client_host, handles, may_still_read
 from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
@@ -30,7 +30,7 @@ _NULLABLE_FROM: Final = 7
 @handles(JoinGroupRequest, 0, 9, checks={READ_GROUP: Denial.REQUEST})
 async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     if not context.may(READ_GROUP, request.group_id):
-        return JoinGroupResponse(error_code=READ_GROUP.refusal, protocol_name=_protocol_name(context, None))
+        return _refused(context)
     client_id = context.header.client_id or ""
     fresh_member_id = ""
     if not request.member_id:
@@ -61,6 +61,8 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
             protocol_name=_protocol_name(context, None),
             member_id=request.member_id,
         )
+    if not may_still_read(context, request.group_id):
+        return _refused(context)
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
@@ -76,6 +78,10 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
             for member in answer.members
         ],
     )
+
+
+def _refused(context: Context) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=READ_GROUP.refusal, protocol_name=_protocol_name(context, None))
 
 
 def _protocol_name(context: Context, name: str | None) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.shared import Context, ask_and_wait, handles
+from dray.api.shared import Context, ask_and_wait, handles, may_still_read
 from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
@@ -45,6 +45,8 @@ async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupRespon
         answer: classic.SyncAnswer = await ask_and_wait(context, request.group_id, event_with)
     except GroupUnavailable as refusal:
         return SyncGroupResponse(error_code=refusal.error)
+    if not may_still_read(context, request.group_id):
+        return SyncGroupResponse(error_code=READ_GROUP.refusal)
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,

@@ -438,7 +438,7 @@ class LoggingSection(Section):
     )
     level: Annotated[str, Choice("debug", "info", "warning", "error")] = Field(
         default="info",
-        description="The least important lines that are written.",
+        description="The least important lines that are written. Those of the audit log always are.",
     )
 
 

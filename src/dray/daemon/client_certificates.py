@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from dray.config import Settings
 from dray.config.listeners import ListenerAddress
+from dray.security.acls.authorization import host_of
+from dray.security.audit import AUTHENTICATE, LISTENER, AuditedAct, AuditLog
 from dray.security.distinguished_names import UnreadableCertificate, distinguished_name
-from dray.security.principals import InvalidRule, MappingRules, NoRuleApplies
+from dray.security.principals import InvalidRule, MappingRules, NoRuleApplies, user
 from dray.server.handshakes import PeerRefused
 from dray.server.tls import CertificatePair, CertificateUnusable, ServerCertificate, why_not_bundled
 
 _log = structlog.get_logger(__name__)
 
-Identify = Callable[[bytes | None], str | None]
+_BY_CERTIFICATE: Final = "certificate"
+
+Identify = Callable[[bytes | None, str], str | None]
 
 
 def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
@@ -60,28 +65,41 @@ def _certificates_of(listener: ListenerAddress, bundled: bool) -> ServerCertific
     )
 
 
-def identifications(settings: Settings) -> Mapping[str, Identify]:
+def identifications(settings: Settings, audit: AuditLog | None = None) -> Mapping[str, Identify]:
     """By the name of a listener where the certificate says who a client is. Raises `CertificateUnusable`."""
     found = {}
     for name, listener in settings.broker.listeners.items():
         if listener.identifies:
             try:
-                found[name] = identification(MappingRules(listener.mapping_rules))
+                found[name] = identification(MappingRules(listener.mapping_rules), audit, name)
             except InvalidRule as error:
                 raise CertificateUnusable(f"broker.listeners.{name}: mapping_rules: {error}") from error
     return found
 
 
-def identification(rules: MappingRules) -> Identify:
-    def principal_of(certificate: bytes | None) -> str | None:
+def identification(rules: MappingRules, audit: AuditLog | None = None, listener: str = "") -> Identify:
+    def principal_of(certificate: bytes | None, peer: str) -> str | None:
         """None: no certificate, where it is only asked for."""
         if certificate is None:
             return None
+        name = ""
         try:
-            return rules.principal(distinguished_name(certificate))
+            name = distinguished_name(certificate)
+            principal = rules.principal(name)
         except NoRuleApplies as error:
+            note(user(name), peer, "no mapping rule applies")
             raise PeerRefused("no mapping rule applies", str(error)) from None
         except UnreadableCertificate as error:
+            note("", peer, "unreadable certificate")
             raise PeerRefused("unreadable certificate", str(error)) from None
+        note(principal, peer)
+        return principal
+
+    def note(principal: str, peer: str, failure: str | None = None) -> None:
+        if audit is not None:
+            about = _BY_CERTIFICATE if failure is None else f"{_BY_CERTIFICATE}: {failure}"
+            audit.note(
+                AuditedAct(failure is None, principal, host_of(peer), AUTHENTICATE, LISTENER, listener, about)
+            )
 
     return principal_of

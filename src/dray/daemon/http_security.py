@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.store_settings import http_settings
@@ -14,6 +16,8 @@ from dray.runtime import KeptTask, Runtime, keep_running
 from dray.server import HttpSettings
 from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in
 from dray.server.tls import CertificateUnusable, ServerCertificate
+
+_log = structlog.get_logger(__name__)
 
 TOKEN_FILE: Final = "http.token_file"
 
@@ -43,6 +47,7 @@ class HttpSecurity:
         given = settings.http
         self._runtime = runtime
         self._refreshing: KeptTask | None = None
+        self._authorizes = settings.security.authorization != "none"
         self._client_certificates = given.client_ca_file is not None
         self._tokens = None if given.token_file is None else HttpTokenFile(Path(given.token_file))
         self._certificate: ServerCertificate | None = None
@@ -59,9 +64,15 @@ class HttpSecurity:
 
     def settings_at(self, address: Address) -> HttpSettings:
         tokens = self._tokens
+        if self._authorizes and tokens is None and not self._client_certificates and not address.is_loopback:
+            _log.warning(
+                "all that reach this address may read metrics, and with them the names of topics and groups "
+                "that ACLs hide: set http.token_file or http.client_ca_file",
+                address=str(address),
+            )
         return replace(
             http_settings(address),
-            tls=None if self._certificate is None else self._certificate.context,
+            encryption=None if self._certificate is None else self._certificate.encryption,
             tokens=None if tokens is None else BearerTokens(lambda: tokens.current),
             client_certificates=self._client_certificates,
         )

@@ -19,6 +19,7 @@ from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
+from dray.security.audit import AuditLog
 from dray.security.jwks import ClaimRules
 from dray.security.principals import ANONYMOUS
 from dray.security.quotas.store import Quotas
@@ -33,6 +34,8 @@ from dray.security.scram_credentials import Credentials, ScramMechanism, mechani
 from dray.security.users import Users
 
 _log = structlog.get_logger(__name__)
+
+_COUNTED_SECONDS: Final = 10.0
 
 PASSWORD_MECHANISMS: Final = frozenset(SASL_MECHANISMS)
 
@@ -128,10 +131,12 @@ def _mechanisms(
 
 
 def authorization(settings: Settings, runtime: Runtime, store: MetadataStore) -> Authorization | None:
-    """None where every client may do everything."""
+    """None where every client may do everything, and none is asked who it is: an audit log would not know
+    either."""
     security = settings.security
     if security.authorization == "none":
-        return None
+        asks = any(place.asks or place.identifies for place in settings.broker.listeners.values())
+        return Authorization(None, runtime) if asks else None
     return Authorization(
         Acls(store, runtime), runtime, security.super_users, allow_if_no_acl=security.allow_if_no_acl
     )
@@ -149,15 +154,23 @@ class BrokerSecurity:
         self.quotas = Quotas(store, runtime)
         self.throttle = Throttle(self.quotas.table)
         self.certificates = read_certificates(settings)
-        self.identifications = identifications(settings)
+        self.identifications = identifications(settings, self._audit)
         self._key_set = key_source(settings, runtime)
         self._following: list[KeptTask] = []
+
+    @property
+    def _audit(self) -> AuditLog | None:
+        return None if self.authorization is None else self.authorization.audit
 
     async def start(self) -> None:
         await self.users.start()
         warn_of_absent_super_users(self._settings, self.users)
         if self.authorization is not None:
-            await self.authorization.acls.start()
+            if self.authorization.acls is not None:
+                await self.authorization.acls.start()
+            self._following.append(
+                keep_running(self._runtime, "write what the audit log has counted", self._write_counted)
+            )
         await self.quotas.start()
         files: dict[str, Refreshable] = dict(self.certificates)
         keys = self._key_set
@@ -174,11 +187,16 @@ class BrokerSecurity:
                 )
             )
 
+    async def _write_counted(self) -> None:
+        while self._audit is not None:
+            await self._runtime.sleep(_COUNTED_SECONDS)
+            self._audit.write_counted()
+
     def guarded(self, dispatcher: Dispatcher) -> Dispatcher | SaslGate:
         """The dispatcher, behind a gate if any listener asks clients who they are. Else without one: a gate
         costs each request a look-up."""
         sessions = sasl_sessions(self._settings, self.users, self._runtime, self._key_set)
-        return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
+        return SaslGate(dispatcher, sessions, self._runtime, self._audit) if sessions else dispatcher
 
     def newcomer_wait(self, address: str) -> float:
         """For how many seconds a new connection of this address is held before it is closed; 0: it may come
@@ -191,6 +209,8 @@ class BrokerSecurity:
         for task in self._following:
             await task.stop()
         if self.authorization is not None:
-            await self.authorization.acls.stop()
+            if self.authorization.acls is not None:
+                await self.authorization.acls.stop()
+            self.authorization.audit.write_counted(everything=True)
         await self.quotas.stop()
         await self.users.stop()

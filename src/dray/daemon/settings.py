@@ -37,7 +37,7 @@ GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 def server_settings(
     settings: Settings,
     certificates: Mapping[str, ServerCertificate] | None = None,
-    identifications: Mapping[str, Callable[[bytes | None], str | None]] | None = None,
+    identifications: Mapping[str, Callable[[bytes | None, str], str | None]] | None = None,
 ) -> ServerSettings:
     encryptions = {name: certificate.encryption for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen

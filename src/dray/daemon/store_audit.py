@@ -44,6 +44,7 @@ def note_changes(changes: Iterable[str], operation: AclOperation = AclOperation.
                     change,
                 )
             )
+        audit.write_counted(everything=True)
     finally:
         runtime.close()
 

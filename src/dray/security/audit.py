@@ -1,14 +1,16 @@
-"""The audit log: who did, or was not allowed to do, what to which resource. One structured line each, and
-never more than so many.
+"""The audit log: who did, or was not allowed to do, what to which resource, and who logged in. One structured
+line each, and never more than so many.
 
 What reads and writes records is noted only where it is refused: a line for each request would cost more than
-the request. The same again within a minute is counted, and its number is in the next line. Beyond
-`LINES_A_SECOND` lines are left out, and the next one says how many: a client must not fill a disk, nor hide
-behind its own noise for longer than that. All of them are counted.
+the request. The same again within a minute is counted, and the number is in a line after that minute. A
+client must not fill a disk: lines beyond a rate are left out, and the next one says how many. Nor must it
+hide what others do behind its own noise: changes, refusals, logins and failed logins have rates of their own,
+in all and of each client. All of them are counted.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +18,13 @@ import structlog
 
 _log = structlog.get_logger("dray.audit")
 
-LINES_A_SECOND: Final = 20.0
-BURST: Final = 200.0
+AUTHENTICATE: Final = "AUTHENTICATE"
+"""The operation of a login. No ACL has it."""
+LISTENER: Final = "LISTENER"
+
 QUIET_SECONDS: Final = 60.0
 _REMEMBERED: Final = 5_000
+_MOST_SOURCES: Final = 1_000
 _LONGEST_SHOWN: Final = 256
 
 
@@ -31,49 +36,133 @@ class AuditedAct(NamedTuple):
     resource: str
     name: str
     about: str = ""
-    """What is changed, where the resource is the cluster: a topic, a user, an ACL."""
+    """What is changed, where the resource is the cluster: a topic, a user, an ACL. Of a login: by what, and
+    why it failed."""
+
+    @property
+    def is_login(self) -> bool:
+        return self.operation == AUTHENTICATE
+
+
+class LineRate(NamedTuple):
+    a_second: float
+    burst: float
+
+
+class LineRates(NamedTuple):
+    of_all: LineRate
+    of_one: LineRate
+
+
+CHANGES: Final = LineRates(LineRate(100, 1000), LineRate(20, 200))
+OTHERS: Final = LineRates(LineRate(20, 200), LineRate(5, 50))
+
+
+class _Bucket:
+    __slots__ = ("_allowance", "_rate", "_refilled")
+
+    def __init__(self, rate: LineRate, now: float) -> None:
+        self._rate = rate
+        self._allowance = rate.burst
+        self._refilled = now
+
+    def take(self, now: float) -> bool:
+        rate = self._rate
+        self._allowance = min(rate.burst, self._allowance + (now - self._refilled) * rate.a_second)
+        self._refilled = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+
+class _Lines:
+    """How many lines of one kind there may be: in all, and of each source. Of those the last are known."""
+
+    def __init__(self, rates: LineRates, now: float) -> None:
+        self._rates = rates
+        self._all = _Bucket(rates.of_all, now)
+        self._sources: OrderedDict[str, _Bucket] = OrderedDict()
+        self.left_out = 0
+
+    def take(self, source: str, now: float) -> bool:
+        own = self._sources.get(source)
+        if own is None:
+            if len(self._sources) >= _MOST_SOURCES:
+                self._sources.popitem(last=False)
+            own = self._sources[source] = _Bucket(self._rates.of_one, now)
+        self._sources.move_to_end(source)
+        return own.take(now) and self._all.take(now)
 
 
 class AuditLog:
-    """`monotonic` gives seconds; `write` is for tests."""
+    """`monotonic` gives seconds; `write` is for tests. `write_counted` is to be called now and then."""
 
     def __init__(
         self, monotonic: Callable[[], float], write: Callable[[AuditedAct, int, int], None] | None = None
     ) -> None:
         self._monotonic = monotonic
         self._write = write or write_line
-        self._allowance = BURST
-        self._refilled = monotonic()
-        self._recent: dict[
-            AuditedAct, list[float]
-        ] = {}  # since when it is quiet, and how often it came since
-        self._left_out = 0
+        now = monotonic()
+        self._changes = _Lines(CHANGES, now)
+        self._denials, self._logins, self._failed_logins = (_Lines(OTHERS, now) for _ in range(3))
+        # Since when an act is quiet, and how often it came since; oldest first.
+        self._recent: OrderedDict[AuditedAct, tuple[float, int]] = OrderedDict()
         self.count: Callable[[str], None] = lambda _: None
-        """Called with `allowed` or `denied` for each act, and with `left out` for each line that is, for its
-        rate."""
+        """Called for each act with `allowed`, `denied`, `logged in` or `login failed`, and with `left out`
+        for each line that is, for its rate."""
 
     def note(self, act: AuditedAct) -> None:
-        self.count("allowed" if act.allowed else "denied")
-        if len(act.name) > _LONGEST_SHOWN or len(act.about) > _LONGEST_SHOWN:
-            act = act._replace(name=act.name[:_LONGEST_SHOWN], about=act.about[:_LONGEST_SHOWN])
+        self.count(_outcome(act))
+        if max(len(act.principal), len(act.name), len(act.about)) > _LONGEST_SHOWN:
+            act = act._replace(
+                principal=act.principal[:_LONGEST_SHOWN],
+                name=act.name[:_LONGEST_SHOWN],
+                about=act.about[:_LONGEST_SHOWN],
+            )
         now = self._monotonic()
         recent = self._recent.get(act)
         if recent is not None and now - recent[0] < QUIET_SECONDS:
-            recent[1] += 1
+            self._recent[act] = recent[0], recent[1] + 1
             return
-        self._allowance = min(BURST, self._allowance + (now - self._refilled) * LINES_A_SECOND)
-        self._refilled = now
-        if self._allowance < 1:
-            self._left_out += 1
+        lines = self._lines(act)
+        # A client that fails to log in chooses the name that it uses for that.
+        source = act.host if act.is_login and not act.allowed else act.principal
+        if not lines.take(source, now):
+            lines.left_out += 1
             self.count("left out")
             return
-        self._allowance -= 1
+        self._recent.pop(act, None)
         if len(self._recent) >= _REMEMBERED:
-            self._recent.clear()
-        self._recent[act] = [now, 0]
-        times = 1 if recent is None else 1 + int(recent[1])
-        left_out, self._left_out = self._left_out, 0
-        self._write(act, times, left_out)
+            self._forget_oldest()
+        self._recent[act] = now, 0
+        left_out, lines.left_out = lines.left_out, 0
+        self._write(act, 1 if recent is None else 1 + recent[1], left_out)
+
+    def write_counted(self, everything: bool = False) -> None:
+        """Write how often acts have come again, of which the minute is over; or of all."""
+        now = self._monotonic()
+        while self._recent:
+            since, _ = next(iter(self._recent.values()))
+            if not everything and now - since < QUIET_SECONDS:
+                return
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        act, (_, times) = self._recent.popitem(last=False)
+        if times:
+            self._write(act, times, 0)
+
+    def _lines(self, act: AuditedAct) -> _Lines:
+        if act.is_login:
+            return self._logins if act.allowed else self._failed_logins
+        return self._changes if act.allowed else self._denials
+
+
+def _outcome(act: AuditedAct) -> str:
+    if act.is_login:
+        return "logged in" if act.allowed else "login failed"
+    return "allowed" if act.allowed else "denied"
 
 
 def write_line(act: AuditedAct, times: int, left_out: int, log: Any = _log) -> None:

@@ -145,6 +145,7 @@ class BundledEncryption:
 
     __slots__ = (
         "_context",
+        "_copied",
         "_ending",
         "_held",
         "_incoming",
@@ -164,9 +165,10 @@ class BundledEncryption:
         self._outgoing = _lib.BIO_new(_lib.BIO_s_mem())  # the connection's, as the incoming one
         self._outgoing_address = _address(self._outgoing)
         self._held: Any = None  # what the incoming BIO lies in
+        self._copied = 0  # the size of that, where it is our own copy
         self._incoming: Any = None
-        self._read_from(_ffi.from_buffer(b""), 0)
         self._place = _ffi.new("char *[1]")
+        self._read_copy(b"")
         self._more = False
         self._ending: Exception | None = None  # what came behind bytes that were read
 
@@ -182,18 +184,30 @@ class BundledEncryption:
         self._more = True
         rest = self._rest()
         if rest:
-            self._read_from(_ffi.from_buffer(rest + data), len(rest) + len(data))
+            self._read_copy(rest + data)
         else:
             self._read_from(_ffi.from_buffer(data), len(data))
+            self._copied = 0
+
+    def _read_copy(self, data: bytes) -> None:
+        self._read_from(_ffi.from_buffer(data), len(data))
+        self._copied = len(data)
+
+    def _rest_size(self) -> int:
+        return max(0, int(_lib.BIO_get_mem_data(self._incoming, self._place)))
 
     def _rest(self) -> bytes:
-        size = _lib.BIO_get_mem_data(self._incoming, self._place)
-        return bytes(_ffi.buffer(self._place[0], size)) if size > 0 else b""
+        size = self._rest_size()
+        return bytes(_ffi.buffer(self._place[0], size)) if size else b""
 
-    def let_go(self) -> None:
-        rest = self._rest()
-        if rest:  # else OpenSSL looks at it no more
-            self._read_from(_ffi.from_buffer(rest), len(rest))
+    def let_go(self) -> int:
+        size = self._rest_size()
+        if not size and not self._copied:
+            self._held = None  # OpenSSL looks at it no more
+        elif not self._copied or size * 2 <= self._copied:
+            # What is a copy already is copied again when half of it was read: no byte more than twice.
+            self._read_copy(self._rest())
+        return self._copied
 
     def shake_hands(self) -> bool:
         _lib.ERR_clear_error()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import ssl
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
 
-    from dray.server.shared import ServerResources
+    from dray.runtime import Runtime
+    from dray.server.notes import RateLimitedLog
     from dray.server.tls_layer import TlsLayer
 
 MOST_AT_ONCE: Final = 1000
@@ -18,6 +19,13 @@ MOST_AT_ONCE: Final = 1000
 
 RECEIVE_BYTES: Final = 512 << 10
 """What a turn of the event loop receives and decrypts: a third of a millisecond, if records are small."""
+
+SHORT_BYTES: Final = 64 << 10
+"""The same for peers that are not known yet, or from which no more is taken at the moment."""
+
+MOST_HELD: Final = 32 << 20
+"""What was received of all connections together and is not decrypted yet, since one stopped to be read in the
+middle of it. Beyond that all receive as those that are not read."""
 
 SEND_BYTES: Final = 512 << 10
 """What is encrypted before the socket gets it, where the peer takes that much: all of it wakes it once."""
@@ -42,6 +50,7 @@ _MEANINGS: Final = {
     "WRONG_VERSION_NUMBER": "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL",
     "RECORD_LAYER_FAILURE": "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL",
     "UNSUPPORTED_PROTOCOL": "the client has no version of TLS from 1.2 on",
+    "CALLBACK_FAILED": "the client asks for a host name that is none",
     "NO_SHARED_CIPHER": "client and broker have no cipher in common",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, and this listener asks for one",
     "ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate",
@@ -76,15 +85,43 @@ def meaning_of(reason: str) -> str:
     return _MEANINGS.get(_OLD_PREFIX.sub("", name), name.replace("_", " ").lower())
 
 
+class TlsHost(Protocol):
+    """The server whose handshakes they are."""
+
+    stopping: bool
+    scratch: bytearray
+    """Where its connections have short frames put."""
+    notes: RateLimitedLog
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    @property
+    def handshake_seconds(self) -> float: ...
+
+    def has_room(self, address: str, listener: str) -> bool:
+        """For one more connection."""
+
+    def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:
+        """True if this connection is closed in a while, for its address has a quota."""
+
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
+        """False, with a line."""
+
+    def count_closing(self, kind: str) -> None: ...
+
+
 class Handshakes:
-    def __init__(self, shared: ServerResources, most: int = MOST_AT_ONCE) -> None:
+    def __init__(self, shared: TlsHost, most: int = MOST_AT_ONCE) -> None:
         self.scratch = memoryview(bytearray(RECEIVE_BYTES))
         """Where every connection with TLS receives: it is copied out at once."""
+        self.short_scratch = self.scratch[:SHORT_BYTES]
+        self.held_bytes = 0
         self.encrypted = memoryview(bytearray(SEND_BYTES))
         """Where large answers are encrypted, of whichever connection: it is sent or copied out at once."""
         self.thrown_away = memoryview(bytearray(_RECORD_BYTES))
         """Where is read what no connection wants any more."""
-        self.seconds = shared.settings.handshake_seconds
+        self.seconds = shared.handshake_seconds
         self._shared = shared
         self._most = most
         self._waiting: OrderedDict[TlsLayer, float] = OrderedDict()  # oldest first
@@ -97,6 +134,10 @@ class Handshakes:
             return 1
         certain = min(len(buffer) - filled - _RECORD_BYTES, WAKE_BYTES)
         return max(1, certain - certain % _STEP_BYTES)
+
+    @property
+    def holds_much(self) -> bool:
+        return self.held_bytes > MOST_HELD
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -130,7 +171,7 @@ class Handshakes:
 
     def note(self, layer: TlsLayer, reason: str, kind: str | None = None) -> None:
         """One line per kind and span of time."""
-        self._shared.metrics.connections_closed.labels(KIND).value += 1
+        self._shared.count_closing(KIND)
         self._shared.notes.warn(
             "closing a connection",
             f"{KIND}: {kind or reason}",

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import structlog
 
-from dray.server.http_access import BearerTokens
+from dray.server.handshakes import Handshakes
+from dray.server.http_access import BearerTokens, is_foreign, is_loopback
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
+from dray.server.notes import RateLimitedLog
 from dray.server.server import AddressInUse
+from dray.server.tls_layer import TlsLayer
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
+    from dray.server.encryption import Encryption
 
 _log = structlog.get_logger(__name__)
 
 TEXT = "text/plain; charset=utf-8"
+_RECEIVE_BYTES: Final = 2 * MAX_HEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,20 @@ class HttpSettings:
     """How long a request may take to arrive whole, and its answer to be taken."""
     idle_seconds: float = 60.0
     """How long a connection may be idle between two requests."""
-    tls: ssl.SSLContext | None = None
+    handshake_seconds: float = 10.0
+    encryption: Callable[[], Encryption] | None = None
+    """Makes that of a new connection; None: plain HTTP."""
     tokens: BearerTokens | None = None
     client_certificates: bool = False
-    """The context has clients show one if they have one; it counts as much as a token. Where neither is asked
-    for, all clients may read everything."""
+    """Clients are asked for one; it counts as much as a token. Where neither is asked for, all clients may
+    read everything."""
 
 
 class HttpServer:
     """Serves exact paths. A route that fails is a 500 and one logged traceback. `open_paths` are those that
-    also answer clients with neither token nor certificate; they see that by `HttpRequest.known`."""
+    also answer clients with neither token nor certificate; they see that by `HttpRequest.known`. Where
+    neither is asked for, at an address of this machine alone, such a client is a page from elsewhere in a
+    browser here: it calls this server by another name."""
 
     def __init__(
         self,
@@ -64,8 +72,13 @@ class HttpServer:
         self.routes = dict(routes)
         self._open_paths = frozenset(open_paths)
         self.settings = settings
+        self._on_loopback = is_loopback(settings.host)
         self.connections: set[_HttpProtocol] = set()
-        self._runtime = runtime
+        self.runtime = runtime
+        self.scratch = bytearray(_RECEIVE_BYTES)
+        self.notes = RateLimitedLog(runtime.monotonic)
+        self.stopping = False
+        self.handshakes = None if settings.encryption is None else Handshakes(self, settings.max_connections)
         self._accepting: asyncio.Server | None = None
         self._address: tuple[str, int] | None = None
 
@@ -78,9 +91,7 @@ class HttpServer:
     async def start(self) -> None:
         host, port = self.settings.host, self.settings.port
         try:
-            self._accepting = await asyncio.get_running_loop().create_server(
-                lambda: _HttpProtocol(self), host, port, ssl=self.settings.tls
-            )
+            self._accepting = await asyncio.get_running_loop().create_server(self._protocol, host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUse(host, port) from error
@@ -88,19 +99,55 @@ class HttpServer:
         self._address = self._accepting.sockets[0].getsockname()[:2]
         _log.info(
             "listening",
-            listener="HTTP" if self.settings.tls is None else "HTTPS",
+            listener="HTTP" if self.handshakes is None else "HTTPS",
             host=self._address[0],
             port=self._address[1],
         )
 
+    def _protocol(self) -> asyncio.BufferedProtocol:
+        encryption, handshakes = self.settings.encryption, self.handshakes
+        if encryption is None or handshakes is None:
+            return _HttpProtocol(self)
+        # Who shows a certificate gets here only if it is good.
+        return TlsLayer(
+            encryption,
+            lambda certified: _HttpProtocol(self, certified),
+            handshakes,
+            "HTTPS",
+            lambda certificate, _peer: certificate is not None,
+        )
+
     async def stop(self) -> None:
         """Stops at once: no data depends on these connections."""
+        self.stopping = True
         if self._accepting is not None:
             self._accepting.close()
             self._accepting = None
+        if self.handshakes is not None:
+            self.handshakes.end()
         for connection in list(self.connections):
             connection.abort()
-        await self._runtime.sleep(0)
+        await self.runtime.sleep(0)
+
+    # For the handshakes of HTTPS.
+
+    @property
+    def handshake_seconds(self) -> float:
+        return self.settings.handshake_seconds
+
+    def has_room(self, address: str, listener: str) -> bool:  # noqa: ARG002 - as handshakes ask
+        most = self.settings.max_connections
+        return len(self.connections) < most or self.refuse("too many connections, refusing more", limit=most)
+
+    def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:  # noqa: ARG002 - as they ask
+        return False
+
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
+        self.notes.warn(event, kind or event, **details)
+        return False
+
+    def count_closing(self, kind: str) -> None:
+        """The metrics of connections are those of Kafka's."""
 
     async def answer(self, request: HttpRequest, certified: bool = False) -> HttpAnswer:
         """`certified`: the client has a certificate, and it was verified."""
@@ -120,21 +167,25 @@ class HttpServer:
     def _knows(self, request: HttpRequest, certified: bool) -> bool:
         tokens, certificates = self.settings.tokens, self.settings.client_certificates
         if tokens is None and not certificates:
-            return True
+            return not (self._on_loopback and is_foreign(request.host))
         return (certificates and certified) or (tokens is not None and tokens.knows(request))
 
     def _refusal(self) -> HttpAnswer:
         if self.settings.tokens is None:
+            if not self.settings.client_certificates:
+                return HttpAnswer(400, b"this is not that host: ask for localhost, or for an address\n")
             return HttpAnswer(403, b"a client certificate is needed\n")
         return HttpAnswer(401, b"a token is needed: Authorization: Bearer ...\n")
 
 
-class _HttpProtocol(asyncio.Protocol):
+class _HttpProtocol(asyncio.BufferedProtocol):
     """One connection: a request is answered before the next one is looked at."""
 
     _transport: asyncio.Transport
+    takes_much = False
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, certified: bool = False) -> None:
+        """`certified`: the client has a certificate, and it was verified."""
         self._server = server
         self._reader = RequestReader()
         self._working: asyncio.Task[None] | None = None
@@ -142,7 +193,7 @@ class _HttpProtocol(asyncio.Protocol):
         self._hung_up = False
         self._writable = True
         self._ended = False
-        self._certified = False
+        self._certified = certified
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -150,17 +201,18 @@ class _HttpProtocol(asyncio.Protocol):
             self._ended = True
             self._transport.abort()
             return
-        # Empty without a certificate, and none gets here with one that is not good.
-        self._certified = bool(transport.get_extra_info("peercert"))
         self._server.connections.add(self)
         self._within(self._server.settings.request_seconds)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return memoryview(self._server.scratch)
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._ended:
             return
         if not self._reader.buffered and self._working is None:
             self._within(self._server.settings.request_seconds)
-        self._reader.feed(data)
+        self._reader.feed(self._server.scratch[:nbytes])
         self._advance()
         if self._reader.buffered > MAX_HEAD_BYTES and not self._ended:
             self._transport.pause_reading()

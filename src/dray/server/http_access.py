@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from dray.server.http_requests import HttpRequest
@@ -43,3 +44,24 @@ class BearerTokens:
         if found is None:
             return False
         return any(hmac.compare_digest(found[1], token) for token in self._current())
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_foreign(host: bytes | None) -> bool:
+    """Whether a `Host` is a name that somebody made point to this machine: the browser of a page of theirs
+    believes that our answers are that page's. An address cannot be made to point anywhere."""
+    if host is None:
+        return False
+    text = host.decode("latin-1").lower()
+    name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+    try:
+        ip_address(name)
+    except ValueError:
+        return name != "localhost"
+    return False

@@ -34,7 +34,9 @@ class HttpRequest:
     authorization: bytes | None = field(default=None, repr=False)
     """Never shown: it holds a secret."""
     known: bool = True
-    """Whether the client has shown who it is, where that is asked."""
+    """Whether the client may see more than that the process is alive and ready."""
+    host: bytes | None = None
+    """What the client calls this server; with a port if it has one. None: HTTP/1.0 need not say it."""
 
 
 class RequestReader:
@@ -49,7 +51,7 @@ class RequestReader:
     def buffered(self) -> int:
         return len(self._data)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | bytearray) -> None:
         self._data += data
 
     def next(self) -> HttpRequest | None:
@@ -89,7 +91,14 @@ def _parse(head: bytes) -> HttpRequest:
     }
     keep_alive = b"close" not in options if minor == b"1" else b"keep-alive" in options
     given = headers.get(b"authorization", ())
-    return HttpRequest(method.decode("ascii"), path, query, keep_alive, given[0] if len(given) == 1 else None)
+    return HttpRequest(
+        method.decode("ascii"),
+        path,
+        query,
+        keep_alive,
+        given[0] if len(given) == 1 else None,
+        host=next(iter(headers.get(b"host", ())), None),
+    )
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:

@@ -7,12 +7,15 @@ byte counts whether anything has moved since the last one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from dray.server.settings import ServerSettings
 
 NO_REQUEST: Final = "no request"
+_STRANGERS_WAIT: Final = 2
+"""How much longer a stranger may stay that waits for us: those that come all at once wait for each other."""
 
 
 @dataclass(slots=True)
@@ -79,9 +82,12 @@ class Patience:
         still = now - self._moved_at
         if standing.closing:
             return "unsent answers at close" if still > settings.frame_seconds else None
-        unknown = standing.stranger or not standing.frames
-        if unknown and not standing.busy and now - self._made_at > settings.first_request_seconds:
-            return NO_REQUEST
+        if standing.stranger or not standing.frames:
+            allowed = settings.first_request_seconds
+            if standing.busy:  # with attempts of a stranger, it may be without end
+                allowed *= _STRANGERS_WAIT if standing.stranger else inf
+            if now - self._made_at > allowed:
+                return NO_REQUEST
         if standing.unfinished >= 0:
             if self._frame != standing.frames:
                 self._frame = standing.frames

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
@@ -35,6 +35,8 @@ _UNCOUNTED_BYTES: Final = 64 * 1024
 """Answers that wait for their turn are not counted up to so many bytes: small ones that leave together are
 not worth a count each."""
 
+_CLOSING_LINES: Final = 20
+"""About connections that are closed for one kind of reason, in ten seconds."""
 
 # Looked up once: to look up a member of an enumeration would cost a request more than the transition.
 _READING_PAUSED: Final = Reading.PAUSED
@@ -61,6 +63,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_mute",
         "_patience",
         "_pauses",
+        "_principal",
         "_queue",
         "_reader",
         "_ready_bytes",
@@ -83,12 +86,21 @@ class FrameProtocol(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, shared: ServerResources, listener: str, tls: bool, asks: bool = False) -> None:
+    def __init__(
+        self,
+        shared: ServerResources,
+        listener: str,
+        tls: bool,
+        asks: bool = False,
+        principal: Any = None,
+    ) -> None:
+        """`principal`: of a client whose certificate has said who it is."""
         self._shared = shared
         self._settings = shared.settings
         self._dispatch = shared.dispatch
         self._listener = listener
         self._tls = tls
+        self._principal = principal
         self._stranger = asks  # the peer has yet to say who it is
         self._in_flight_limit = 1 if asks else shared.settings.max_in_flight
         self._memory = FrameClaims(shared.budget, shared.settings, self._proceed)
@@ -135,6 +147,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._welcome,
             self._mute.begin,
         )
+        self.connection.principal = self._principal
         if not self._tls and self._shared.comes_too_early(self._transport, self.address):
             self._states.happened(Event.LOST)
             return
@@ -206,6 +219,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     # The gate, and what comes through it.
 
+    @property
+    def takes_much(self) -> bool:
+        """For the layer of TLS: whether a peer that is known sends, and the gate is open."""
+        return not self._stranger and self._frames > 0 and self._admit(0)
+
     def _admit(self, size: int) -> bool:  # noqa: ARG002 - as the reader asks
         memory = self._memory
         if memory.granted:
@@ -263,7 +281,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 size_out = sum(map(len, close.answer))
                 exchange.buffers = (LENGTH.pack(size_out), *close.answer)
                 exchange.bytes = PREFIX + size_out
-            self._note_closing("request", close.reason)
+            self._note_closing(close.kind, close.reason)
         except asyncio.CancelledError:
             exchange.last = True
             if not self._shared.stopping:
@@ -276,7 +294,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 peer=self.connection.peer,
                 connection=self.connection.id,
             )
-            self._shared.metrics.connections_closed.labels("request failed").value += 1
+            self._shared.count_closing("request failed")
         finally:
             del frame
             self._finished(exchange, size)
@@ -414,17 +432,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._memory.give_up()
 
     def _note_closing(self, kind: str, reason: str, of_many: bool = False) -> None:
-        """Log why the connection closes. With `of_many`, many connections share one line."""
+        """Log why the connection closes, unless there are too many such lines. With `of_many`, many
+        connections share one."""
         connection = self.connection
-        if of_many:
-            self._shared.notes.warn(
-                "closing a connection", kind, reason=reason, peer=connection.peer, connection=connection.id
-            )
-        else:
-            _log.warning(
-                "closing a connection", reason=reason, peer=connection.peer, connection=connection.id
-            )
-        self._shared.metrics.connections_closed.labels(kind).value += 1
+        self._shared.notes.warn(
+            "closing a connection",
+            kind,
+            1 if of_many else _CLOSING_LINES,
+            reason=reason,
+            peer=connection.peer,
+            connection=connection.id,
+        )
+        self._shared.count_closing(kind)
 
     # What the server calls.
 

@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -131,8 +131,8 @@ class Server:
             encryption = partial(SystemEncryption, listener.tls)
         tls = encryption is not None
 
-        def served() -> FrameProtocol:
-            return FrameProtocol(self._shared, listener.name, tls, listener.asks)
+        def served(principal: Any = None) -> FrameProtocol:
+            return FrameProtocol(self._shared, listener.name, tls, listener.asks, principal)
 
         def encrypted() -> TlsLayer:
             assert encryption is not None

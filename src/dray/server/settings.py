@@ -24,8 +24,9 @@ class Listener:
     tls: ssl.SSLContext | None = None
     asks: bool = False
     """Whether peers are strangers until they have said who they are (`Connection.welcome`)."""
-    identify: Callable[[bytes | None], Any] | None = None
-    """From a client's certificate to its principal; None: certificates do not say who clients are."""
+    identify: Callable[[bytes | None, str], Any] | None = None
+    """From a client's certificate and address to its principal; None: certificates do not say who clients
+    are."""
     max_connections: int | None = None
     """At this listener; None: as many as at all of them."""
     encryption: Callable[[], Encryption] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dray.server.answers import AnswerBudget
 from dray.server.newcomers import Newcomers
@@ -56,6 +56,10 @@ class ServerResources:
         self._by_listener: dict[str, int] = {}
         self._most_at = {listener.name: listener.max_connections for listener in settings.listeners}
         self._last_identifier = 0
+
+    @property
+    def handshake_seconds(self) -> float:
+        return self.settings.handshake_seconds
 
     def identifier(self) -> int:
         self._last_identifier += 1
@@ -127,7 +131,10 @@ class ServerResources:
         self.leave(oldest)
         return True
 
-    def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
+    def count_closing(self, kind: str) -> None:
+        self.metrics.connections_closed.labels(kind).value += 1
+
+    def refuse(self, event: str, kind: str | None = None, **details: Any) -> bool:
         self.metrics.connections_refused.value += 1
         self.notes.warn(event, kind or event, **details)
         return False

@@ -1,4 +1,4 @@
-"""TLS between a socket and a `FrameProtocol`, which sees it as its transport.
+"""TLS between a socket and a `FrameProtocol`, or that of HTTP, which sees it as its transport.
 
 The event loops bring a layer of their own. It does not say why a handshake failed, does not count what it has
 encrypted and not yet sent, and encrypts an answer of any size in one turn. Here a handshake that fails is one
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from dray.server._tls_records import wake_at
 from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
@@ -21,7 +21,6 @@ from dray.server.sending import is_free
 
 if TYPE_CHECKING:
     from dray.server.connection import Buffer
-    from dray.server.protocol import FrameProtocol
 
 PIECE_BYTES: Final = 64 << 10
 """What is encrypted at once: four records of TLS, which stay in the processor's cache until they are sent."""
@@ -45,9 +44,38 @@ answers go past it; and what is encrypted before the socket takes it only takes 
 
 _DRAINED_SHARE: Final = 4
 
+_MOST_SAID: Final = 64 << 10
+"""What TLS itself may have to say to a peer after the handshake, in the life of a connection. That is the
+answers to new keys, of 27 bytes each: others send some every hundred gigabytes. One that has nothing else to
+say would keep us busy, and if it reads none of them, fill our memory."""
+
+LEFT: Final = "the client left in the middle of the handshake"
+
+
+class PlainProtocol(Protocol):
+    """What stands behind a layer, and sees plain bytes: `FrameProtocol`, and that of HTTP."""
+
+    @property
+    def takes_much(self) -> bool:
+        """Whether all that comes now will most likely be taken at once. Where it is not, it is held."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+
+    def buffer_updated(self, nbytes: int) -> None: ...
+
+    def eof_received(self) -> bool: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
 
 class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
-    """Towards the socket a protocol, towards the `FrameProtocol` a transport. The latter is made once the
+    """Towards the socket a protocol, towards the `PlainProtocol` a transport. The latter is made once the
     handshake is done."""
 
     _raw: asyncio.Transport
@@ -56,13 +84,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def __init__(
         self,
         encryption: Callable[[], Encryption],
-        make: Callable[[], FrameProtocol],
+        make: Callable[[Any], PlainProtocol],
         handshakes: Handshakes,
         listener: str,
-        identify: Callable[[bytes | None], Any] | None = None,
+        identify: Callable[[bytes | None, str], Any] | None = None,
     ) -> None:
-        """`encryption` makes that of a new connection. `identify` gets the client's certificate and gives its
-        principal, or raises `PeerRefused`."""
+        """`encryption` makes that of a new connection. `identify` gets the client's certificate and address,
+        and gives its principal, which `make` gets, or raises `PeerRefused`."""
         super().__init__()
         self.address = ""
         self.peer = ""
@@ -71,7 +99,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._make = make
         self._handshakes = handshakes
         self._identify = identify
-        self._protocol: FrameProtocol | None = None
+        self._protocol: PlainProtocol | None = None
         self._encryption: Encryption | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._received = False
@@ -79,6 +107,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._waits_for = 1
         self._reading = True
         self._read_due = False
+        self._held = 0  # encrypted bytes, as counted with those of all connections
+        self._said = 0
         self._backlog: deque[Buffer] = deque()
         self._backlog_bytes = 0
         self._socket_full = False
@@ -87,6 +117,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._high = 64 << 10
         self._protocol_paused = False
         self._closing = False
+        self._ending = False
         self._lost = False
 
     # What the event loop calls.
@@ -113,7 +144,12 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        return self._handshakes.scratch
+        """Large for peers that are read, which makes them fast. What is received and not taken is held: so of
+        others it is no more than without TLS."""
+        handshakes, protocol = self._handshakes, self._protocol
+        if protocol is None or handshakes.holds_much or not protocol.takes_much:
+            return handshakes.short_scratch
+        return handshakes.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         encryption = self._encryption
@@ -127,13 +163,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._shake_hands(encryption)
         else:
             self._decrypt()
-        encryption.let_go()
+        self._keep(encryption.let_go())
 
     def eof_received(self) -> bool:
         """The peer hung up. TLS cannot be closed by halves: that is the end."""
         if self._protocol is None:
             if self._received:  # else it was only tried out, as balancers do
-                self.refuse("the client left in the middle of the handshake")
+                self.refuse(LEFT)
         elif not self._closing:
             self._protocol.eof_received()
         return False
@@ -146,6 +182,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         if self._timer is not None:
             self._timer.cancel()
         self._handshakes.leave(self)
+        self._keep(0)
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
         self._encryption = None
@@ -162,34 +199,35 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def _shake_hands(self, encryption: Encryption) -> None:
         try:
             done = encryption.shake_hands()
+            principal = self._principal(encryption) if done else None
+        except PeerEnded:
+            self.refuse(LEFT)
         except EncryptionFailed as error:
             self._send_encrypted(encryption)  # it says to the client what is wrong
             self.refuse(str(error))
-            return
-        self._send_encrypted(encryption)
-        if not done:
-            return
-        try:
-            principal = self._principal(encryption)
         except PeerRefused as error:
+            self._send_encrypted(encryption)
             self.refuse(str(error), error.kind)
-            return
+        else:
+            self._send_encrypted(encryption)
+            if done:
+                self._begin(encryption, principal)
+
+    def _begin(self, encryption: Encryption, principal: Any) -> None:
         assert self._timer is not None
         self._timer.cancel()
         self._handshakes.leave(self)
-        protocol = self._make()
+        protocol = self._make(principal)
         protocol.connection_made(self)
         if self._raw.is_closing():
             self._lost = True  # there were too many
             return
-        if principal is not None:
-            protocol.connection.principal = principal
         self._protocol = protocol
         if encryption.has_more:
             self._decrypt()
 
     def _principal(self, encryption: Encryption) -> Any:
-        return None if self._identify is None else self._identify(encryption.peer_certificate())
+        return None if self._identify is None else self._identify(encryption.peer_certificate(), self.peer)
 
     def refuse(self, reason: str, kind: str | None = None) -> None:
         """Ends a handshake, with one line."""
@@ -224,7 +262,28 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.abort()
             return
         self._wait_for(worth)
-        self._send_encrypted(encryption)
+        said = encryption.take()
+        if said:
+            self._said += len(said)
+            if self._said > _MOST_SAID:
+                self._handshakes.note(self, "the client changes its keys again and again")
+                self._raw.abort()
+                return
+            self._raw.write(said)
+
+    def _decrypt_rest(self) -> None:
+        """Goes on with what was received before the protocol stopped reading."""
+        self._decrypt()
+        if self._encryption is not None:
+            self._keep(self._encryption.let_go())
+
+    def _keep(self, size: int) -> None:
+        """So many encrypted bytes are held now."""
+        if self._lost:
+            size = 0
+        if size != self._held:
+            self._handshakes.held_bytes += size - self._held
+            self._held = size
 
     def _wait_for(self, size: int) -> None:
         """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
@@ -245,7 +304,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw.resume_reading()
         if not self._read_due and self._encryption is not None and self._encryption.has_more:
             self._read_due = True
-            self._loop.call_soon(self._decrypt)
+            self._loop.call_soon(self._decrypt_rest)
 
     # What goes out.
 
@@ -381,11 +440,14 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         resets the connection, and the peer may lose answers. Not even its half is ended: some clients then
         throw away what they have not decrypted."""
         encryption = self._encryption
-        if encryption is None or self._lost:
+        if encryption is None or self._lost or self._ending:
             return
+        self._ending = True
         encryption.end()
         self._send_encrypted(encryption)
-        self._raw.resume_reading()
+        if not self._reading:
+            self._reading = True
+            self._raw.resume_reading()
         self._timer = self._loop.call_later(self._handshakes.seconds, self._raw.close)
 
     def _wait_for_the_end(self, encryption: Encryption) -> None:

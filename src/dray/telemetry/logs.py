@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
+from io import StringIO
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import BindableLogger, EventDict, Processor, WrappedLogger
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -28,6 +29,10 @@ LogFormat = Literal["console", "json"]
 
 _SECRET = re.compile(r"passw|secret|token|credential|private_?key|api_?key|authorization", re.IGNORECASE)
 MASK = "***"
+AUDIT = ".audit"
+"""What the names of loggers end with whose lines are written at any level."""
+_QUOTED = frozenset(" \t=\r\n\"'")
+"""What makes structlog's renderer for consoles put a text into quotes."""
 
 
 class RequestContext:
@@ -83,7 +88,7 @@ def configure_logging(
     rendering = _rendering(format, target)
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=cast(type[BindableLogger], _Filtering(number)),
         logger_factory=lambda name=None, *_: _NamedLogger(name or "dray", target),
         cache_logger_on_first_use=False,
     )
@@ -145,6 +150,19 @@ class _NamedLogger(structlog.WriteLogger):
         self.name = name
 
 
+class _Filtering:
+    """Makes loggers that leave out what is below a level. Lines of an audit are no matter of level: whoever
+    wants fewer lines does not want to lose those."""
+
+    def __init__(self, level: int) -> None:
+        self._usual = structlog.make_filtering_bound_logger(level)
+        self._audit = structlog.make_filtering_bound_logger(min(level, logging.INFO))
+
+    def __call__(self, logger: _NamedLogger, *given: Any, **named: Any) -> Any:
+        kind: Any = self._audit if logger.name.endswith(AUDIT) else self._usual
+        return kind(logger, *given, **named)
+
+
 class _Timestamp:
     """From the runtime's clock, so a simulation's lines carry its virtual time."""
 
@@ -190,10 +208,42 @@ def _rendering(format: LogFormat, target: TextIO) -> list[Processor]:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     if format == "console":
         return [
+            show_unprintable,
             structlog.dev.ConsoleRenderer(
                 colors=target.isatty(),
                 # the default prints local variables, and with them what `mask_secrets` hides
-                exception_formatter=structlog.dev.plain_traceback,
-            )
+                exception_formatter=_write_traceback,
+            ),
         ]
     raise ValueError(f"unknown log format {format!r}: console or json")
+
+
+def show_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Clients choose names, and a terminal does what control characters say: they are shown as `\\x1b`. JSON
+    has no such characters."""
+    for key, value in event.items():
+        if key in ("event", "stack"):
+            event[key] = _escaped(str(value))
+        elif isinstance(value, str):
+            if not _QUOTED & set(value):  # else the renderer shows its `repr`
+                event[key] = _escaped(value)
+        elif key != "exc_info" and not (text := repr(value)).isprintable():
+            event[key] = _escaped(text)
+    return event
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _write_traceback(target: TextIO, exc_info: Any) -> None:
+    shown = StringIO()
+    structlog.dev.plain_traceback(shown, exc_info)
+    target.write(_escaped(shown.getvalue()))

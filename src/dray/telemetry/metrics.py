@@ -135,7 +135,7 @@ class Metrics(ProcessMetrics):
         )
         self.audited = make.counters(
             "dray_audited_acts",
-            "Acts for the audit log: allowed, denied, and lines left out for their rate",
+            "Acts for the audit log: allowed, denied, logins, and lines left out for their rate",
             "outcome",
         )
         self.requests_in_flight = make.gauge("dray_requests_in_flight", "Requests read and not yet done with")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.services import room_settings
 from tests.services.authorization_cases import CASES, Case, Place, by_name, codes, produced
-from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
-from tests.unit.topics.fakes import eventually
+from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, join, running, stable
+from tests.unit.topics.fakes import eventually, settle
 
 from dray.api import HANDLERS, RefuseConnection
+from dray.api.dispatcher import Dispatcher
 from dray.api.shared import Handler
 from dray.api.shared import checks as c
 from dray.metadata import keys
@@ -29,9 +31,12 @@ from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsReq
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.protocol.messages.leave_group import LeaveGroupRequest
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from dray.security.acls.authorization import Access, host_of
+from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from dray.security.acls.authorization import Access, Authorization, host_of
 from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.security.audit import AuditedAct, AuditLog
 
 TOPIC = "orders"
 GROUP = "readers"
@@ -392,6 +397,36 @@ async def test_a_fetch_that_waited_for_longer_than_the_right_lasted_brings_nothi
         assert not any(part.records for part in answered.partitions)
 
 
+async def test_who_waits_in_a_group_for_longer_than_its_right_lasted_learns_nothing_of_it() -> None:
+    """The leader would learn what all members said of themselves, the others what they are to read."""
+    async with running(authorizes=True) as broker:
+        alice = FakeConnection(principal=ALICE)
+        first = await stable(broker, GROUP)
+        for rights, code, members in (([binding(c.READ_GROUP)], 0, 1), ([], 30, 0)):
+            grant(broker, [binding(c.READ_GROUP)])
+            joining = asyncio.create_task(broker.ask(join(group_id=GROUP), 3, alice))
+            await settle()
+            assert not joining.done(), "it waits for the other member"
+            grant(broker, rights)
+            leader = await broker.ask(join(first.member_id, group_id=GROUP), 9)
+            joined = await joining
+            assert (joined.error_code, bool(joined.member_id)) == (code, members == 1)
+            assert joined.members == []
+            grant(broker, [binding(c.READ_GROUP)])
+            [alices] = [one.member_id for one in leader.members if one.member_id != first.member_id][-1:]
+            asked = SyncGroupRequest(GROUP, leader.generation_id, alices)
+            syncing = asyncio.create_task(broker.ask(asked, 3, alice))
+            await settle()
+            assert not syncing.done(), "it waits for the leader"
+            grant(broker, rights)
+            shares = [SyncGroupRequestAssignment(alices, b"secret")]
+            asked = SyncGroupRequest(GROUP, leader.generation_id, first.member_id, assignments=shares)
+            assert (await broker.ask(asked, 3)).error_code == 0
+            synced = await syncing
+            assert (synced.error_code, synced.assignment) == (code, b"secret" if members else b"")
+            await broker.ask(LeaveGroupRequest(GROUP, member_id=alices), 0)
+
+
 async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None:
     async with running(authorizes=True) as broker:
         await broker.topics.ensure(TOPIC)
@@ -465,6 +500,28 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
         assert (True, "User:ANONYMOUS", "127.0.0.1", "CREATE", "TOPIC", "made", "") in broker.audited
         await broker.ask(deletes(), 6)
         assert (True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "") in broker.audited
+
+
+async def test_changes_are_audited_without_acls_where_clients_are_known() -> None:
+    async with running() as broker:
+        noted: list[AuditedAct] = []
+        audit = AuditLog(broker.runtime.monotonic, lambda act, *_: noted.append(act))
+        authorization = Authorization(None, broker.runtime, audit=audit)
+        broker.dispatcher = Dispatcher(replace(broker.services, authorization=authorization))
+        alice = FakeConnection(principal=ALICE)
+        await broker.ask(CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 1, 1)]), 7, alice)
+        answer = await broker.ask(produced(place_in(broker)), 9, alice)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        await broker.ask(MetadataRequest(topics=None), 9, alice)
+        await broker.ask(CASES_BY_NAME["alter users"].make(NOWHERE), 0, alice)
+        await broker.ask(deletes(), 6)
+        changes = [(True, ALICE, "127.0.0.1", "CREATE", "TOPIC", TOPIC, "")]
+        about = "delete the password of user nobody"
+        changes += [(True, ALICE, "127.0.0.1", "ALTER", "CLUSTER", "kafka-cluster", about)]
+        changes += [(True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "")]
+        assert noted == changes
+        refused = await broker.ask(CASES_BY_NAME["create acls"].make(NOWHERE), 3, alice)
+        assert refused.results[0].error_code == ErrorCode.SECURITY_DISABLED
 
 
 def quota_changes(*, validate_only: bool) -> AlterClientQuotasRequest:

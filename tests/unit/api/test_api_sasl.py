@@ -27,6 +27,7 @@ from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.security.audit import AuditedAct, AuditLog
 from dray.security.sasl import plain
 from dray.security.sasl.plain import PlainExchange
 from dray.security.sasl.session import SaslSession
@@ -71,7 +72,9 @@ class Gate:
             plain: Callable[[], Any] = lambda: PlainExchange(broker.users)  # noqa: E731
             return SaslSession({"PLAIN": plain}, longest_session_ms=longest_session_ms)
 
-        self.gate = SaslGate(broker.dispatcher, {LISTENER: make}, self)  # type: ignore[arg-type]
+        self.audited: list[AuditedAct] = []
+        audit = AuditLog(self.monotonic, lambda act, *_: self.audited.append(act))
+        self.gate = SaslGate(broker.dispatcher, {LISTENER: make}, self, audit)  # type: ignore[arg-type]
         self.connection = FakeConnection(LISTENER)
 
     # The gate's runtime: no time passes but what a test says.
@@ -411,3 +414,34 @@ def test_no_frames_are_too_strange(frames: list[bytes], version: int | None) -> 
             assert gate.connection.welcomed == 0
 
     asyncio.run(scenario())
+
+
+WHERE = ("127.0.0.1", "AUTHENTICATE", "LISTENER", LISTENER)
+
+
+async def test_logins_are_in_the_audit_log_and_so_are_those_that_fail() -> None:
+    async with gated(longest_session_ms=1000) as gate:
+        await gate.log_in()
+        assert gate.audited == [(True, "User:alice", *WHERE, "PLAIN")]
+        gate.now = 10.0
+        await gate.log_in()
+        assert len(gate.audited) == 1, "it is the same client"
+        for token, claimed in ((BAD, "User:alice"), (b"\0nobody\0x", "User:nobody"), (b"none", "")):
+            gate.connection = FakeConnection(LISTENER)
+            await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            with pytest.raises(RefuseConnection) as refusal:
+                await gate.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+            assert refusal.value.kind == "authentication"
+            act = gate.audited.pop()
+            assert act[:6] == (False, claimed, *WHERE)
+            assert act.about.startswith("PLAIN: ")
+            assert "penzil" not in act.about
+
+
+async def test_a_login_that_fails_with_raw_tokens_is_in_the_audit_log() -> None:
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        with pytest.raises(RefuseConnection) as refusal:
+            await gate.gate.dispatch(memoryview(BAD), gate.connection)
+        assert refusal.value.kind == "authentication"
+        assert [act[:6] for act in gate.audited] == [(False, "User:alice", *WHERE)]

@@ -17,11 +17,13 @@ from dray.config import ConfigError, Settings, load
 from dray.config.listeners import CertificateFiles, ListenerAddress, ListenerPlace
 from dray.daemon.client_certificates import identifications, read_certificates
 from dray.daemon.settings import server_settings
+from dray.security.audit import AuditedAct, AuditLog
 from dray.server.bundled_tls import BundledEncryption
 from dray.server.encryption import SystemEncryption
 from dray.server.handshakes import PeerRefused
 from dray.server.tls import CertificateUnusable
 
+PEER = "10.0.0.1:1234"
 ADDRESS = "127.0.0.1:0"
 
 
@@ -73,9 +75,9 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
     contexts = certificates["MUTUAL"].context, certificates["BOTH"].context
     assert [context.verify_mode for context in contexts] == [ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL]
     assert mutual.identify is not None
-    assert mutual.identify(der(authority, "CN=App,OU=Dray")) == "User:app"
-    assert mutual.identify(der(authority, "CN=App")) == "User:CN=App"
-    assert mutual.identify(None) is None
+    assert mutual.identify(der(authority, "CN=App,OU=Dray"), PEER) == "User:app"
+    assert mutual.identify(der(authority, "CN=App"), PEER) == "User:CN=App"
+    assert mutual.identify(None, PEER) is None
     assert both.identify is None, "SASL says who a client is"
 
 
@@ -126,11 +128,22 @@ def test_a_name_that_no_rule_maps_is_no_principal(authority: Authority) -> None:
             "mapping_rules": "RULE:^CN=known$/known/",
         }
     )
-    identify = identifications(config)["MUTUAL"]
-    assert identify(der(authority, "CN=known")) == "User:known"
+    noted: list[AuditedAct] = []
+    audit = AuditLog(lambda: 0.0, lambda act, *_: noted.append(act))
+    identify = identifications(config, audit)["MUTUAL"]
+    assert identify(None, PEER) is None
+    assert identify(der(authority, "CN=known"), PEER) == "User:known"
     with pytest.raises(PeerRefused, match=r"^no mapping rule applies to 'CN=other'$") as refused:
-        identify(der(authority, "CN=other"))
+        identify(der(authority, "CN=other"), PEER)
     assert refused.value.kind == "no mapping rule applies"
+    with pytest.raises(PeerRefused):
+        identify(b"no certificate", PEER)
+    where = ("10.0.0.1", "AUTHENTICATE", "LISTENER", "MUTUAL")
+    assert noted == [
+        (True, "User:known", *where, "certificate"),
+        (False, "User:CN=other", *where, "certificate: no mapping rule applies"),
+        (False, "", *where, "certificate: unreadable certificate"),
+    ]
 
 
 def test_rules_that_are_not_understood_are_one_line_with_the_setting(authority: Authority) -> None:

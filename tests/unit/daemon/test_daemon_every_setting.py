@@ -128,7 +128,8 @@ FIXED = frozenset(
         "round_keys streams_at_once topics_at_once",
         "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
-        "HttpSettings": "client_certificates idle_seconds max_connections port request_seconds tls tokens",
+        "HttpSettings": "client_certificates encryption handshake_seconds idle_seconds max_connections port "
+        "request_seconds tokens",
         "LogSettings": "ahead_bytes commit_seconds max_commit_bytes producer_id_block retry_limit "
         "retry_seconds settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "

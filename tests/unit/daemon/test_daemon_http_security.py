@@ -39,7 +39,7 @@ def asked(token: str) -> HttpRequest:
 
 def test_by_default_all_may_read_over_plain_http() -> None:
     given = HttpSecurity(settings(), SystemRuntime()).settings_at(ADDRESS)
-    assert (given.tls, given.tokens) == (None, None)
+    assert (given.encryption, given.tokens) == (None, None)
     access, files = scrape_access(settings())
     assert (access.tls, access.token, files) == (None, None, {})
 
@@ -52,7 +52,7 @@ def test_the_files_of_the_config_arrive(tmp_path: Path) -> None:
         token_file=token, certificate_file=made.certificate, key_file=made.key, ca_file=made.authority
     )
     given = HttpSecurity(config, SystemRuntime()).settings_at(ADDRESS)
-    assert given.tls is not None
+    assert given.encryption is not None
     assert given.tokens is not None
     assert given.tokens.knows(asked(SECRET))
     assert given.tokens.knows(asked(OTHER))
@@ -118,10 +118,12 @@ def test_certificates_of_clients(tmp_path: Path) -> None:
     pair = {"certificate_file": made.certificate, "key_file": made.key}
     assert not HttpSecurity(settings(**pair), SystemRuntime()).settings_at(ADDRESS).client_certificates
     config = settings(**pair, client_ca_file=made.authority, ca_file=made.authority)
-    given = HttpSecurity(config, SystemRuntime()).settings_at(ADDRESS)
+    security = HttpSecurity(config, SystemRuntime())
+    given = security.settings_at(ADDRESS)
     assert given.client_certificates
-    assert given.tls is not None
-    assert given.tls.verify_mode is ssl.CERT_OPTIONAL, "probes have none"
+    assert given.encryption is not None
+    assert security._certificate is not None
+    assert security._certificate.context.verify_mode is ssl.CERT_OPTIONAL, "probes have none"
     access, _ = scrape_access(config)
     assert access.tls is not None
     with pytest.raises(ConfigError, match=r"http.client_ca_file"):
@@ -136,3 +138,26 @@ def test_certificates_of_clients(tmp_path: Path) -> None:
     )
     with pytest.raises(CertificateUnusable, match=r"http.certificate_file: .*absent cannot be used"):
         scrape_access(unusable)
+
+
+def test_open_metrics_beyond_this_machine_are_one_line_where_acls_hide_names(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    beyond = Address("0.0.0.0", 0)
+    acls = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": "User:admin"}
+    pair = {"DRAY_HTTP__CERTIFICATE_FILE": str(made.certificate), "DRAY_HTTP__KEY_FILE": str(made.key)}
+
+    def warned(address: Address, **environment: str) -> int:
+        config = load(environment=environment).settings
+        with structlog.testing.capture_logs() as lines:
+            HttpSecurity(config, SystemRuntime()).settings_at(address)
+        assert all("http.token_file" in line["event"] for line in lines)
+        return len(lines)
+
+    assert warned(beyond, **acls) == 1
+    assert warned(beyond, **acls, **pair) == 1, "encryption hides nothing from those who ask"
+    assert warned(ADDRESS, **acls) == 0
+    assert warned(beyond) == 0
+    assert warned(beyond, **acls, DRAY_HTTP__TOKEN_FILE=str(token)) == 0
+    assert warned(beyond, **acls, **pair, DRAY_HTTP__CLIENT_CA_FILE=str(made.authority)) == 0

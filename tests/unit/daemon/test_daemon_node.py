@@ -119,7 +119,7 @@ async def connected(node: Node) -> AsyncIterator[KafkaConnection]:
 async def http_status(node: Node, path: str) -> int:
     assert node.http_address is not None
     reader, writer = await asyncio.open_connection(*node.http_address)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     return int(answer.split()[1])
@@ -200,7 +200,7 @@ async def test_a_doubted_clock_is_shown_and_the_broker_is_ready(monkeypatch: pyt
     monkeypatch.setattr(ClockGuard, "doubt", lambda _: "it is 691200 s ahead of others")
     assert node.http_address is not None
     reader, writer = await asyncio.open_connection(*node.http_address)
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     answer = await reader.read()
     writer.close()
     assert b" 200 " in answer.splitlines()[0]

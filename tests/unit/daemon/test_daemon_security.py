@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 from tests.services.known_users import KnownUsers
+from tests.unit.topics.fakes import eventually
 
 from dray.config import ConfigError, Settings, load
 from dray.daemon.client_certificates import read_certificates
@@ -317,3 +319,36 @@ def test_the_warning_of_an_open_listener_says_whom_its_clients_are() -> None:
         warn_of_open_listeners(config)
     [line] = lines
     assert "User:ANONYMOUS" in line["event"]
+
+
+def test_there_is_an_audit_log_wherever_clients_are_known() -> None:
+    runtime = SystemRuntime(threads=1)
+    store = MemoryStore(runtime)
+    assert authorization(settings(OPEN="10.0.0.5:9192"), runtime, store) is None
+    requested = {**MUTUAL, "client_auth": "requested"}
+    for config in (settings(SECURE=ASKING), settings(MUTUAL=requested)):
+        found = authorization(config, runtime, store)
+        assert found is not None
+        assert found.acls is None
+        access = found.access("User:app", "10.0.0.1:1")
+        assert access.may(AclOperation.ALTER, AclResourceType.CLUSTER, "kafka-cluster")
+        assert access.may_on_some(AclOperation.WRITE, AclResourceType.TOPIC)
+
+
+async def test_what_the_audit_log_has_counted_is_written_in_time() -> None:
+    class Impatient(SystemRuntime):
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(0.001 if seconds == 10.0 else seconds)
+
+    runtime = Impatient(threads=1)
+    security = BrokerSecurity(settings(SECURE=ASKING), runtime, MemoryStore(runtime))
+    assert security.authorization is not None
+    written: list[bool] = []
+    security.authorization.audit.write_counted = (  # type: ignore[method-assign]
+        lambda everything=False: written.append(everything)
+    )
+    await security.start()
+    await eventually(lambda: len(written) >= 2)
+    assert not any(written)
+    await security.stop()
+    assert written[-1], "what is not over yet, too"

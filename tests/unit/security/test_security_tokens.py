@@ -234,6 +234,14 @@ def test_a_bad_token_is_refused_in_two_steps() -> None:
     assert isinstance(sent(exchange(), b"\x01"), SaslRefusal)
 
 
+@pytest.mark.parametrize("next_one", [b"", b"more", first(signed()), first(signed("rsa-other"))])
+def test_a_bad_token_is_the_only_one(next_one: bytes) -> None:
+    """Else a client that has none could go on with attempts for ever."""
+    server = exchange()
+    assert sent(server, first(signed(claims={**CLAIMS, "exp": 1}))) == SaslChallenge(INVALID)
+    assert isinstance(server.evaluate(next_one), SaslRefusal)
+
+
 def test_an_unknown_key_is_heard_of() -> None:
     heard: list[str] = []
     assert sent(exchange(heard), first(signed("rsa-other"))) == SaslChallenge(INVALID)

@@ -8,9 +8,11 @@ from dataclasses import replace
 from struct import pack
 from typing import Any
 
+from structlog.testing import capture_logs
 from tests.unit.server.harness import SETTINGS, Client, serving, until
 
 from dray.server import CloseConnection, Connection, Listener
+from dray.server.notes import RateLimitedLog
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
 
 ASKING = (Listener("SECURE", "127.0.0.1", 0, asks=True),)
@@ -118,5 +120,46 @@ def test_a_stranger_has_so_long_however_much_it_sends() -> None:
 
     assert judged(30, stranger=True) is None
     assert judged(31, stranger=True) == NO_REQUEST
-    assert judged(31, stranger=True, busy=True) is None
+    assert judged(60, stranger=True, busy=True) is None, "it waits for us"
+    assert judged(61, stranger=True, busy=True) == NO_REQUEST, "and not for ever"
+    assert judged(1000, stranger=False, busy=True) is None
     assert judged(31, stranger=False) is None
+
+
+async def test_failed_logins_are_counted_and_their_lines_bounded() -> None:
+    async def refuse(_request: memoryview, _connection: Connection) -> Any:
+        raise CloseConnection("authentication failed: wrong password (user 'x')", kind="authentication")
+
+    with capture_logs() as lines:
+        async with serving(refuse, listeners=ASKING) as server:
+            for _ in range(100):
+                client = await Client.to(server.address)
+                client.send(b"token")
+                assert await client.rest() == b""
+                await client.close()
+            assert server.metrics.connections_closed.labels("authentication").value == 100
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert 20 <= len(warnings) < 50
+    assert all("user 'x'" in line["reason"] for line in warnings)
+
+
+def test_lines_of_a_kind_are_bounded_and_count_those_between() -> None:
+    now = 0.0
+    notes = RateLimitedLog(lambda: now)
+    with capture_logs() as lines:
+        for number in range(100):
+            notes.warn("closing", "a kind", 20, number=number)
+            notes.warn("closing", "another")
+        assert [line["number"] for line in lines if "number" in line] == list(range(20))
+        assert len(lines) == 21
+        now = 5.0
+        lines.clear()
+        for _ in range(100):
+            notes.warn("closing", "a kind", 20)
+            notes.warn("closing", "another")
+        assert len(lines) == 10
+        assert lines[0]["more_since_the_last_line"] == 80
+        now = 10.0
+        lines.clear()
+        notes.warn("closing", "another")
+        assert lines[0]["more_since_the_last_line"] == 199

@@ -58,7 +58,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("place"))
 
 
-def name_of(certificate: bytes | None) -> str | None:
+def name_of(certificate: bytes | None, peer: str) -> str | None:
+    assert peer.startswith("127.0.0.1:")
     if certificate is None:
         return None
     name = common_name(certificate)

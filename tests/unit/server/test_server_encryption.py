@@ -97,6 +97,51 @@ def test_what_is_not_read_is_kept_when_the_memory_is_used_again() -> None:
     assert not peer.server.has_more
 
 
+def test_what_is_held_is_told_and_given_back_once_it_is_read() -> None:
+    peer = Peer()
+    scratch = peer.sent(*[b"x" * 10_000] * 40)
+    assert peer.read(1_000) == b"x" * 1_000
+    assert len(scratch) * 0.9 < peer.server.let_go() <= len(scratch)
+    scratch[:] = bytes(len(scratch))
+    held = [peer.server.let_go()]
+    for _ in range(39):
+        assert peer.read(10_000) == b"x" * 10_000
+        held.append(peer.server.let_go())
+    assert held == sorted(held, reverse=True)
+    assert held[20] <= len(scratch) * 0.6
+    assert peer.read(9_000) == b"x" * 9_000
+    assert peer.server.let_go() == 0
+
+
+def test_the_memory_is_the_callers_again() -> None:
+    peer = Peer()
+    for part in (b"x" * 10, b"x" * 20_000, b""):
+        scratch = peer.sent(b"x" * 20_000)
+        if part:
+            peer.read(len(part))
+        peer.server.let_go()
+        scratch.clear()  # which it cannot be while anything points into it
+        peer.read(40_000)
+        peer.server.let_go()
+
+
+def test_large_pieces_leave_no_large_buffers_behind(tls_library: str) -> None:
+    """Python's buffers in memory never shrink: they would be as large as what was once received at a time."""
+    peer = Peer()
+    sent = 0
+    for _ in range(40):
+        peer.client.write(b"x" * 16_000)
+        sent += 16_000
+    peer.deliver()
+    largest = 0
+    while sent:
+        sent -= len(peer.read(1_000))
+        if tls_library == "system":
+            largest = max(largest, peer.server._incoming.pending)  # type: ignore[attr-defined]
+    assert largest <= 64 << 10
+    assert not peer.server.has_more or not peer.read(1)
+
+
 def test_a_record_that_arrives_in_parts() -> None:
     peer = Peer()
     peer.client.write(b"z" * 3000)

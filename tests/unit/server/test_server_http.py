@@ -46,7 +46,7 @@ async def exchange(server, data: bytes) -> bytes:
 
 
 async def get(server, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     head, _, body = (await exchange(server, request)).partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
@@ -184,9 +184,10 @@ def test_keeps_a_connection_and_answers_pipelined_requests_in_order(run):
 
         async with serving(routes={"/slow": slow}) as server:
             reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            slow_request = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            writer.write(slow_request + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until(lambda: buffered(server) > 0)
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until(lambda: buffered(server) > 40)
             await asyncio.sleep(0.01)
             gate.set()
@@ -211,7 +212,7 @@ def test_what_is_pipelined_behind_a_slow_request_is_bounded(run):
 
         async with serving(routes={"/slow": slow}) as server:
             _, writer = await asyncio.open_connection(*server.address)
-            request = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+            request = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
             writer.write(request * 200_000)
             await until(lambda: buffered(server) > MAX_HEAD_BYTES)
             await asyncio.sleep(0.05)
@@ -226,7 +227,7 @@ def test_a_client_may_hang_up_halfway(run):
     async def scenario():
         async with serving() as server:
             reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             writer.write_eof()
             assert b"200 OK" in await reader.read()
             writer.close()
@@ -250,17 +251,17 @@ def test_a_failing_route_is_a_500_and_one_line(run):
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 413),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 413),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: y\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
-        (b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: localhost\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://x/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
         (b"GET /" + b"a" * MAX_HEAD_BYTES, 431),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
     ],
@@ -280,7 +281,7 @@ def test_a_refusal_reaches_a_peer_that_is_still_sending(run):
     async def scenario():
         async with serving() as server:
             reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n")
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n")
             writer.write(bytes(9_000_000))
             await writer.drain()
             assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
@@ -298,7 +299,7 @@ def test_a_request_that_does_not_come_and_an_idle_peer_are_dropped(run):
                 assert await reader.read() == b""
             writer.close()
             reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b"}\n")
             await until(lambda: not server.connections)
             writer.close()
@@ -331,7 +332,7 @@ def test_a_peer_that_does_not_read_is_not_worked_for(run):
 
         async with serving(routes={"/large": large}) as server:
             reader, writer = await asyncio.open_connection(*server.address, limit=1024)
-            writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+            writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
             await until(lambda: served > 0)
             await asyncio.sleep(0.1)
             assert served < 50
@@ -354,7 +355,10 @@ def test_a_taken_port_is_one_clear_error(run):
     run(scenario())
 
 
-@given(st.binary(max_size=300) | st.just(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), st.lists(st.integers(1, 50)))
+@given(
+    st.binary(max_size=300) | st.just(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+    st.lists(st.integers(1, 50)),
+)
 def test_any_bytes_give_requests_a_refusal_or_a_wait(data, cuts):
     whole = _read_all(data, [len(data)])
     assert _read_all(data, cuts) == whole, "however they are split"

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 from tests.services.authorities import Authority, Identity
 from tests.services.certificates import make_certificates
+from tests.unit.server.harness import Client, until
 
 from dray.inspection.scrape import ScrapeAccess, metrics_of
 from dray.runtime import SystemRuntime
-from dray.server import Health, HttpServer, HttpSettings
+from dray.server import Health, HttpAnswer, HttpServer, HttpSettings
 from dray.server.health import OPEN_PATHS
 from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in
 from dray.server.http_requests import HttpRequest
@@ -29,7 +32,11 @@ SECRET, OTHER = "s3cret-of-the-scraper", "another-t0ken"
 
 @asynccontextmanager
 async def guarded(
-    *tokens: str, tls: ssl.SSLContext | None = None, failing: bool = False, certificates: bool = False
+    *tokens: str,
+    certificate: ServerCertificate | None = None,
+    failing: bool = False,
+    certificates: bool = False,
+    **bounds: Any,
 ) -> AsyncIterator[HttpServer]:
     async def check() -> None:
         if failing:
@@ -38,7 +45,13 @@ async def guarded(
     runtime = SystemRuntime()
     health = Health({"store": check}, Metrics(process=False), runtime)
     known = BearerTokens(lambda: [token.encode() for token in tokens]) if tokens else None
-    settings = HttpSettings(port=0, tls=tls, tokens=known, client_certificates=certificates)
+    settings = HttpSettings(
+        port=0,
+        encryption=None if certificate is None else certificate.encryption,
+        tokens=known,
+        client_certificates=certificates,
+        **bounds,
+    )
     server = HttpServer(health.routes(), runtime, settings, OPEN_PATHS)
     await server.start()
     try:
@@ -48,10 +61,10 @@ async def guarded(
 
 
 async def get(
-    server: HttpServer, path: str, *headers: str, tls: ssl.SSLContext | None = None
+    server: HttpServer, path: str, *headers: str, tls: ssl.SSLContext | None = None, host: str = "localhost"
 ) -> tuple[int, str, str]:
     """Status, head and body."""
-    lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
     reader, writer = await asyncio.open_connection(*server.address, ssl=tls)
     writer.write("\r\n".join(lines).encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -101,6 +114,51 @@ async def test_without_a_token_file_everything_is_as_it_was() -> None:
         assert "checks" in json.loads((await get(server, "/readyz"))[2])
 
 
+OWN_NAMES = [
+    "localhost",
+    "LOCALHOST:9644",
+    "127.0.0.1:9644",
+    "127.0.0.9",
+    "[::1]:9644",
+    "[::1]",
+    "10.1.2.3:9644",
+]
+FOREIGN_NAMES = [
+    "attacker.example:9644",
+    "localhost.attacker.example",
+    "127.0.0.1.nip.io",
+    "",
+    "[attacker",
+    "::1",
+]
+
+
+async def test_a_foreign_page_in_a_browser_here_sees_no_numbers() -> None:
+    """Its name was made to point to this machine. Elsewhere servers have any name, as in a cluster."""
+    async with guarded(failing=True) as server:
+        for host in OWN_NAMES:
+            assert (await get(server, "/metrics", host=host))[0] == 200, host
+        for host in FOREIGN_NAMES:
+            status, _, body = await get(server, "/metrics", host=host)
+            assert (status, "dray_" in body) == (400, False), host
+            status, _, body = await get(server, "/readyz", host=host)
+            assert (status, json.loads(body)) == (503, {"status": "unavailable"}), "as to all without a token"
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"dray_" in await reader.read()
+        writer.close()
+    async with guarded(SECRET) as server:
+        assert (await get(server, "/metrics", bearer(SECRET), host="a.proxy"))[0] == 200, (
+            "a page has no token"
+        )
+    async with guarded(host="0.0.0.0") as server:
+        address = ("127.0.0.1", server.address[1])
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: dray-0.dray.svc:9644\r\nConnection: close\r\n\r\n")
+        assert b"dray_" in await reader.read()
+        writer.close()
+
+
 async def test_the_token_is_in_no_log_line() -> None:
     with capture_logs() as lines:
         async with guarded(SECRET) as server:
@@ -140,10 +198,9 @@ def test_a_file_holds_tokens_line_by_line() -> None:
 
 async def test_the_console_presents_the_token_and_speaks_tls(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(made.certificate, made.key)
+    held = ServerCertificate(made.certificate, made.key)
     trusting = ssl.create_default_context(cafile=made.authority)
-    async with guarded(SECRET, tls=context) as server:
+    async with guarded(SECRET, certificate=held) as server:
         address = f"127.0.0.1:{server.address[1]}"
         found = await metrics_of(address, ScrapeAccess(trusting, lambda: SECRET))
         assert found is not None
@@ -171,7 +228,7 @@ async def test_a_client_certificate_is_as_good_as_a_token(tmp_path: Path, tokens
             context.load_cert_chain(identity.certificate, identity.key)
         return context
 
-    async with guarded(*tokens, tls=held.context, certificates=True) as server:
+    async with guarded(*tokens, certificate=held, certificates=True) as server:
         address = f"127.0.0.1:{server.address[1]}"
         known, nobody = client(ours.issue("CN=scraper")), client(None)
         found = await metrics_of(address, ScrapeAccess(known))
@@ -187,3 +244,69 @@ async def test_a_client_certificate_is_as_good_as_a_token(tmp_path: Path, tokens
         assert (await get(server, "/metrics", bearer(SECRET), tls=nobody))[0] == (200 if tokens else 403)
         for stranger in (theirs.issue("CN=scraper"), ours.issue("CN=old", ends=-timedelta(hours=1))):
             assert await metrics_of(address, ScrapeAccess(client(stranger))) is None
+
+
+async def test_handshakes_of_https_that_do_not_end_are_bounded_in_time(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    held = ServerCertificate(made.certificate, made.key)
+    with capture_logs() as lines:
+        async with guarded(certificate=held, handshake_seconds=0.2) as server:
+            clients = [await Client.to(server.address) for _ in range(10)]
+            for client in clients:
+                client.writer.write(b"\x16\x03")
+            for client in clients:
+                assert await client.rest() == b""
+                await client.close()
+            assert server.handshakes is not None
+            assert len(server.handshakes) == 0
+    warnings = [line for line in lines if line["log_level"] != "info"]
+    assert [(line["reason"], line["listener"]) for line in warnings] == [
+        ("TLS: the handshake takes too long", "HTTPS")
+    ]
+
+
+async def test_handshakes_of_https_are_counted_before_they_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets that say nothing must not take those of the Kafka listeners, nor keep scrapes away."""
+    made = make_certificates(tmp_path)
+    held = ServerCertificate(made.certificate, made.key)
+    trusting = ssl.create_default_context(cafile=made.authority)
+    async with guarded(certificate=held, max_connections=3) as server:
+        handshakes = server.handshakes
+        assert handshakes is not None
+        now = 100.0
+        monkeypatch.setattr(server.runtime, "monotonic", lambda: now)
+        half = [await Client.to(server.address) for _ in range(3)]
+        await until(lambda: len(handshakes) == 3)
+        assert not server.connections
+        refused = await Client.to(server.address)
+        assert await refused.rest() == b""
+        assert len(handshakes) == 3, "all of them are new"
+        now = 102.0
+        assert (await get(server, "/metrics", tls=trusting))[0] == 200
+        assert await half[0].rest() == b"", "the oldest made room"
+        for client in (*half, refused):
+            await client.close()
+
+
+async def test_large_answers_and_clients_that_go_on_asking_over_https(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    trusting = ssl.create_default_context(cafile=made.authority)
+    numbers = os.urandom(2_000_000)
+
+    async def large(_request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, numbers)
+
+    async with guarded(certificate=ServerCertificate(made.certificate, made.key)) as server:
+        server.routes["/large"] = large
+        reader, writer = await asyncio.open_connection(*server.address, ssl=trusting)
+        for _ in range(3):
+            writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+            for _ in range(2):
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(len(numbers)) == numbers
+        writer.write(b"GET /large HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).endswith(numbers)
+        writer.close()
+        await until(lambda: not server.connections)

@@ -8,12 +8,15 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import pytest
 from tests.services import room_settings
 from tests.unit.server.harness import Client, PaperTransport, frame, serving, until
+from tests.unit.server.paper_tls import PaperListener
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, MemoryBudget, Server
+from dray.server.handshakes import SHORT_BYTES
 from dray.server.newcomers import MOST_HELD, Newcomers
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import ServerResources
@@ -106,6 +109,25 @@ async def test_a_throttled_connection_holds_no_memory() -> None:
     assert broker.shared.answers.used == broker.shared.answers.waiting == 0
     for client in clients:
         client.close()
+
+
+@pytest.mark.usefixtures("tls_library")
+@simulated
+async def test_a_throttled_connection_with_tls_holds_no_more_than_one_without() -> None:
+    listener = PaperListener(Meter())
+    peers = [listener.connect() for _ in range(20)]
+    for peer in peers:
+        peer.send(b"60")
+    await asyncio.sleep(1)
+    large = b"x" * 2_000_000
+    for peer in peers:
+        assert peer.raw.deliver(peer.encrypt(large)) <= SHORT_BYTES
+        assert not peer.raw.reading
+    assert listener.handshakes.held_bytes == 0, "all of it is decrypted, and lies where it does without TLS"
+    assert listener.server.budget.used == listener.server.budget.waiting == 0
+    assert listener.server.answers.used == listener.server.answers.waiting == 0
+    for peer in peers:
+        peer.raw.close()
 
 
 @simulated

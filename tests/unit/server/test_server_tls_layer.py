@@ -6,110 +6,32 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from struct import pack
 from typing import Any
 
 import pytest
 import structlog
-from tests.unit.server.harness import (
-    SETTINGS,
-    Client,
-    PaperTransport,
-    TlsLibrary,
-    echo,
-    encrypting,
-    frame,
-    server_certificate,
-    serving,
-    until,
-)
+from tests.unit.server.harness import SETTINGS, Client, TlsLibrary, echo, encrypting, frame, serving, until
+from tests.unit.server.paper_tls import PaperListener, certificate, hello, trust
 
 from dray.runtime import SystemRuntime
-from dray.server import CloseConnection, Listener, Server, tls_layer
+from dray.server import CloseConnection, Connection, Listener, Server, handshakes, tls_layer
 from dray.server._tls_records import wake_at
-from dray.server.handshakes import SEND_BYTES, Handshakes
-from dray.server.protocol import FrameProtocol
-from dray.server.tls import ServerCertificate
-from dray.server.tls_layer import PIECE_BYTES, TURN_BYTES, TlsLayer
+from dray.server.handshakes import RECEIVE_BYTES, SEND_BYTES, SHORT_BYTES
+from dray.server.tls_layer import PIECE_BYTES, TURN_BYTES
 from dray.telemetry import Metrics
 
-PEM = Path(__file__).with_name("loopback.pem")
 MEBIBYTE = 1 << 20
 
 pytestmark = pytest.mark.usefixtures("tls_library")
 
 
-def certificate() -> ServerCertificate:
-    return server_certificate(PEM, PEM)
-
-
-def trust() -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(PEM))
-
-
 def tls_listener() -> tuple[Listener, ...]:
     return (encrypting(certificate()),)
-
-
-class PaperSocket(PaperTransport):
-    def write(self, data: Any) -> None:
-        self.writelines([data])
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-
-class Peer:
-    """The client's side of a layer, in memory. The layer's socket takes what it is allowed to."""
-
-    def __init__(self, dispatch: Callable[..., Any]) -> None:
-        settings = replace(SETTINGS, listeners=tls_listener())
-        self.server = Server(dispatch, SystemRuntime(), settings, Metrics(process=False))
-        shared = self.server._shared
-        self.layer = TlsLayer(
-            certificate().encryption,
-            lambda: FrameProtocol(shared, "SSL", tls=True),
-            Handshakes(shared),
-            "SSL",
-        )
-        self.raw = PaperSocket(self.layer)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = trust().wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
-        self._seen = 0
-        self.layer.connection_made(self.raw)
-        for _ in range(5):
-            with suppress(ssl.SSLWantReadError):
-                self._ssl.do_handshake()
-            self._exchange()
-
-    def _exchange(self) -> None:
-        self.raw.deliver(self._outgoing.read())
-        self._incoming.write(b"".join(self.raw.written[self._seen :]))
-        self._seen = len(self.raw.written)
-
-    def send(self, payload: bytes) -> None:
-        self._ssl.write(frame(payload))
-        self.raw.deliver(self._outgoing.read())
-
-    def encrypt(self, payload: bytes) -> bytes:
-        self._ssl.write(frame(payload))
-        return self._outgoing.read()
-
-    def receive(self) -> bytes:
-        self._exchange()
-        found = b""
-        with suppress(ssl.SSLWantReadError):
-            while data := self._ssl.read(MEBIBYTE):
-                found += data
-        return found
-
-    @property
-    def encrypted(self) -> int:
-        return sum(map(len, self.raw.written))
 
 
 async def test_a_turn_encrypts_only_so_much_and_all_of_it_arrives() -> None:
@@ -118,7 +40,7 @@ async def test_a_turn_encrypts_only_so_much_and_all_of_it_arrives() -> None:
     async def dispatch(_request: memoryview, _connection: Any) -> Any:
         return (b"head", memoryview(answer), b"tail")
 
-    peer = Peer(dispatch)
+    peer = PaperListener(dispatch).connect()
     peer.send(b"ask")
     before, turns = peer.encrypted, 0
     while peer.layer.get_write_buffer_size() or not turns:
@@ -135,7 +57,7 @@ async def test_small_buffers_share_a_record() -> None:
     async def dispatch(_request: memoryview, _connection: Any) -> Any:
         return [b"%04d" % number for number in range(1000)]
 
-    peer = Peer(dispatch)
+    peer = PaperListener(dispatch).connect()
     before = peer.encrypted
     peer.send(b"ask")
     await asyncio.sleep(0)
@@ -193,7 +115,7 @@ async def test_what_a_peer_leaves_makes_the_next_send_a_small_one() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        peer = Peer(dispatch)
+        peer = PaperListener(dispatch).connect()
         peer.layer._descriptor = ours.fileno()
         peer.layer._ahead = SEND_BYTES
         peer.send(b"ask")
@@ -216,7 +138,7 @@ async def test_records_of_answers_of_many_buffers_are_full() -> None:
     with ours, theirs:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MEBIBYTE)
-        peer = Peer(dispatch)
+        peer = PaperListener(dispatch).connect()
         peer.layer._descriptor = ours.fileno()
         peer.send(b"ask")
         for _ in range(20):
@@ -246,7 +168,7 @@ async def test_nothing_goes_past_what_waits_in_the_transport() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
-        peer = Peer(dispatch)
+        peer = PaperListener(dispatch).connect()
         peer.layer._descriptor = ours.fileno()
         peer.raw.unsent = 1
         peer.send(b"ask")
@@ -297,7 +219,7 @@ def test_a_socket_wakes_its_reader_at_a_mark() -> None:
 
 async def test_no_mark_is_set_on_a_socket_that_was_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number may be another connection's by now."""
-    peer = Peer(lambda *_: asyncio.sleep(0))
+    peer = PaperListener(lambda *_: asyncio.sleep(0)).connect()
     peer.layer._descriptor = 1000
     water = LowWater(1000)
     monkeypatch.setattr(tls_layer, "wake_at", water)
@@ -324,7 +246,7 @@ async def test_no_more_is_waited_for_than_will_come(
         seen.append(len(request))
         return (b"ok",)
 
-    peer = Peer(dispatch)
+    peer = PaperListener(dispatch).connect()
     peer.layer._descriptor = 1000
     water = LowWater(1000)
     monkeypatch.setattr(tls_layer, "wake_at", water)
@@ -340,6 +262,107 @@ async def test_no_more_is_waited_for_than_will_come(
     assert water.bytes == 1, "the next frame may be a short one"
 
 
+class SlowDoor:
+    """Answers when it is opened, and `hello` at once; `password` makes a peer known."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+
+    async def __call__(self, request: memoryview, connection: Connection) -> Any:
+        if bytes(request) == b"password":
+            connection.welcome()
+        elif bytes(request) != b"hello":
+            await self.open.wait()
+        return (b"ok",)
+
+
+async def test_known_peers_that_are_read_are_received_in_large_pieces() -> None:
+    listener = PaperListener(SlowDoor(), asks=True)
+    layer, _ = listener.accept()
+    assert len(layer.get_buffer(-1)) == SHORT_BYTES, "it shakes hands"
+    layer.abort()
+    peer = listener.connect()
+    assert len(peer.layer.get_buffer(-1)) == SHORT_BYTES, "it is a stranger"
+    peer.send(b"password")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(peer.layer.get_buffer(-1)) == RECEIVE_BYTES
+    peer.raw.deliver(peer.encrypt(bytes(1_000_000))[:100_000])
+    assert len(peer.layer.get_buffer(-1)) == RECEIVE_BYTES, "in the middle of a frame"
+    peer.raw.close()
+
+
+async def test_of_a_stranger_no_more_is_received_than_without_tls() -> None:
+    """What it sends behind a request that waits is held, however many connections it has."""
+    door = SlowDoor()
+    listener = PaperListener(door, asks=True)
+    peers = [listener.connect() for _ in range(10)]
+    for peer in peers:
+        peer.send(b"hello")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        data = peer.encrypt(b"login") + peer.encrypt(bytes(500_000))
+        assert peer.raw.deliver(data) <= SHORT_BYTES
+        assert not peer.raw.reading
+    assert listener.handshakes.held_bytes == 0
+    for peer in peers:
+        peer.raw.close()
+    door.open.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_what_is_held_of_all_connections_that_are_not_read_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = 3 * MEBIBYTE
+    monkeypatch.setattr(handshakes, "MOST_HELD", most)
+    door = SlowDoor()
+    listener = PaperListener(door, asks=True, max_in_flight=2)
+    peers = [listener.connect() for _ in range(30)]
+    taken = []
+    for peer in peers:
+        peer.send(b"password")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        data = b"".join(peer.encrypt(bytes(20_000)) for _ in range(40))
+        taken.append((peer, data, peer.raw.deliver(data)))
+        assert not peer.raw.reading
+    held = listener.handshakes.held_bytes
+    assert MEBIBYTE < held <= most + RECEIVE_BYTES
+    assert taken[0][2] == RECEIVE_BYTES
+    assert taken[-1][2] <= 2 * SHORT_BYTES, "there was no room for more"
+    door.open.set()
+    for peer, data, size in taken:
+        rest = data[size:]
+        while rest:
+            rest = rest[peer.raw.deliver(rest) :]
+            await asyncio.sleep(0)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    for peer in peers:
+        assert peer.receive() == frame(b"ok") * 41, "nothing was lost"
+    assert listener.handshakes.held_bytes == 0
+    for peer in peers:
+        peer.raw.close()
+
+
+async def test_what_is_held_of_a_connection_that_ends_is_given_back() -> None:
+    door = SlowDoor()
+    listener = PaperListener(door, max_in_flight=1)
+    peer = listener.connect()
+    peer.send(b"password")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    peer.raw.deliver(b"".join(peer.encrypt(bytes(20_000)) for _ in range(40)))
+    assert listener.handshakes.held_bytes > 300_000
+    peer.raw.close()
+    assert listener.handshakes.held_bytes == 0
+    door.open.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
 @contextmanager
 def one_warning(reason: str) -> Iterator[None]:
     with structlog.testing.capture_logs() as lines:
@@ -352,13 +375,9 @@ def test_a_handshake_that_does_not_end_is_ended(run: Callable[..., Any]) -> None
     async def scenario() -> None:
         async with serving(listeners=tls_listener(), handshake_seconds=0.2) as server:
             client = await Client.to(server.address)
-            hello = ssl.MemoryBIO()
-            talking = trust().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="127.0.0.1")
-            with suppress(ssl.SSLWantReadError):
-                talking.do_handshake()
 
             async def drip() -> None:
-                for byte in hello.read():
+                for byte in hello(trust()):
                     client.writer.write(bytes([byte]))
                     await asyncio.sleep(0.01)
 
@@ -400,6 +419,79 @@ async def test_a_client_that_does_not_trust_is_one_line() -> None:
 
             await asyncio.to_thread(mistrust)
             await until(lambda: len(server._handshakes) == 0)
+
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+CLOSE_NOTIFY = b"\x15\x03\x03\x00\x02\x01\x00"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_that_takes_leave_in_the_handshake_is_one_line(
+    version: ssl.TLSVersion, run: Callable[..., Any]
+) -> None:
+    """As programs do that look for open ports. It was a traceback each."""
+
+    async def scenario() -> None:
+        unforeseen: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unforeseen.append(context))
+        async with serving(listeners=tls_listener()) as server:
+            for _ in range(3):
+                client = await Client.to(server.address)
+                client.writer.write(hello(trust(version)) + CLOSE_NOTIFY)
+                await client.rest()
+                await client.close()
+            assert server.metrics.connections_closed.labels("TLS handshake").value == 3
+            assert len(server._handshakes) == 0
+        assert unforeseen == []
+
+    with one_warning("the client left in the middle of the handshake"):
+        run(scenario())
+
+
+async def test_a_host_name_that_is_none_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tls_library: str
+) -> None:
+    """Python writes it to standard error, past all logs."""
+    unforeseen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unforeseen.append)
+    layer, raw = PaperListener(echo).accept()
+    with structlog.testing.capture_logs() as lines:
+        raw.deliver(hello(trust(), "localhost").replace(b"localhost", b"l\xff\x1b[2Jost"))
+    assert unforeseen == []
+    expected = ["TLS: the client asks for a host name that is none"] if tls_library == "system" else []
+    assert [line["reason"] for line in lines] == expected
+    layer.abort()
+
+
+async def test_a_client_that_changes_its_keys_for_ever_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change takes 20 us and is answered. What is answered is held if it is not read."""
+    listener = PaperListener(echo)
+    peer, other = listener.connect(), listener.connect()
+    encryption = peer.layer._encryption
+    assert encryption is not None
+    real = type(encryption).take
+    monkeypatch.setattr(
+        type(encryption), "take", lambda self: bytes(2700) if self is encryption else real(self)
+    )
+    with one_warning("the client changes its keys again and again"):
+        for _ in range(100):
+            peer.send(b"x")
+    assert peer.raw.closed
+    assert sum(map(len, peer.raw.written)) < 80_000
+    assert not other.raw.closed
+
+
+async def test_the_end_is_said_once() -> None:
+    listener = PaperListener(echo)
+    peer = listener.connect()
+    before = len(peer.raw.written)
+    peer.layer.close()
+    timer = peer.layer._timer
+    peer.layer.pause_writing()
+    peer.layer.resume_writing()
+    assert peer.layer._timer is timer
+    assert len(peer.raw.written) == before + 1
+    peer.layer.abort()
 
 
 async def test_a_connection_that_is_only_tried_out_is_no_line() -> None:

@@ -156,3 +156,63 @@ def test_a_console_line_is_for_people(set_up):
     assert "listening" in output.getvalue()
     assert "port=9092" in output.getvalue()
     assert "\x1b[" not in output.getvalue(), "no colours into a file"
+
+
+UNPRINTABLE = [
+    "\x1b[2Jname",
+    "\x07",
+    "a\x1b]0;b c\x07",
+    "\x9b31m",
+    "\u202egnp.exe",
+    "\udc9b",
+    "two\nlines",
+    "\r",
+    "\0",
+]
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "odd\x1b[2J"
+
+
+@pytest.mark.parametrize("name", UNPRINTABLE)
+def test_names_that_clients_choose_do_not_steer_a_terminal(set_up, name):
+    output = set_up("console")
+    log = structlog.get_logger("dray.room")
+
+    async def request() -> None:
+        bind_request(1, "Produce", name, "peer")
+        log.info("in a request")
+
+    asyncio.run(request())
+    log.info("seen", name=name, names=[name], by={name: name}, odd=Odd())
+    log.info(f"seen {name}")
+    logging.getLogger("library").warning("of a library: %s", name)
+    try:
+        raise ValueError(name)
+    except ValueError as error:
+        log.exception("failed", error=error)
+        log.error("failed", error=str(error), stack_info=True)
+    written = output.getvalue()
+    assert all(character.isprintable() for character in written.replace("\n", "")), repr(written)
+    assert repr(name).strip("'") in written, "it is shown all the same"
+    written.encode()
+
+
+def test_text_that_can_be_shown_is_shown_as_it_is(set_up):
+    output = set_up("console")
+    structlog.get_logger("dray.room").info("größer", name="naïve→漢字", path="C:\\new")
+    assert "größer" in output.getvalue()
+    assert "name=naïve→漢字 path=C:\\new" in output.getvalue()
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_the_audit_log_is_written_at_any_level(set_up, level):
+    output = set_up("json", level)
+    for name in ("dray.audit", "dray.console.audit", "dray.room"):
+        structlog.get_logger(name).info("seen")
+        structlog.get_logger(name).bind(more=1).info("seen")
+    expected = ["dray.audit"] * 2 + ["dray.console.audit"] * 2
+    expected += ["dray.room"] * 2 if level in ("debug", "info") else []
+    assert [line["logger"] for line in lines(output)] == expected

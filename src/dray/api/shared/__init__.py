@@ -34,7 +34,7 @@ from dray.api.shared.errors import (
     read_error,
     topic_error,
 )
-from dray.api.shared.groups import NO_OPERATIONS, ask_and_wait, client_host
+from dray.api.shared.groups import NO_OPERATIONS, ask_and_wait, client_host, may_still_read
 from dray.api.shared.handler import NO_CHECKS, Handler, handles
 from dray.api.shared.partitions import (
     broker_ids,
@@ -84,6 +84,7 @@ __all__ = [
     "forget_closed",
     "gather_some",
     "handles",
+    "may_still_read",
     "no_coordinator_of_transactions",
     "read_error",
     "repeated",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from dray.api.shared.checks import READ_GROUP
 from dray.api.shared.context import Context, unless_ending
 from dray.groups.coordinator import NotCoordinator
 from dray.groups.coordinator.machines import Event
@@ -17,6 +18,11 @@ def client_host(context: Context) -> str:
     """The address of the client as Kafka writes it."""
     host, _, _ = context.connection.peer.rpartition(":")
     return f"/{host.strip('[]')}"
+
+
+def may_still_read(context: Context, group_id: str) -> bool:
+    """Asked once more before the answer: a request may have been parked for longer than the right lasted."""
+    return context.may(READ_GROUP, group_id)
 
 
 async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:

@@ -27,6 +27,9 @@ from dray.protocol import (
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from dray.runtime import Runtime
+from dray.security.acls.authorization import host_of
+from dray.security.audit import AUTHENTICATE, LISTENER, AuditedAct, AuditLog
+from dray.security.principals import user as principal_of
 from dray.security.sasl.session import (
     REFUSAL_DELAY_SECONDS,
     EndConnection,
@@ -38,6 +41,8 @@ from dray.security.sasl.session import (
 from dray.security.sasl.steps import SaslWork
 
 _STATE: Final = "sasl"
+AUTHENTICATION: Final = "authentication"
+"""The kind of connections that end since a login failed."""
 _HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE).to_bytes(2)
 _LONGEST_SHOWN: Final = 100
 _AT_ONCE: Final = 4
@@ -80,8 +85,13 @@ class SaslGate:
     """`sessions` makes the session of a new connection, by the name of its listener; others pass."""
 
     def __init__(
-        self, dispatcher: Dispatcher, sessions: Mapping[str, Callable[[], SaslSession]], runtime: Runtime
+        self,
+        dispatcher: Dispatcher,
+        sessions: Mapping[str, Callable[[], SaslSession]],
+        runtime: Runtime,
+        audit: AuditLog | None = None,
     ) -> None:
+        self._audit = audit
         self._dispatcher = dispatcher
         self._sessions = sessions
         self._runtime = runtime
@@ -198,7 +208,7 @@ class SaslGate:
         response = SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=outcome.message
         )
-        raise RefuseConnection(_line(outcome), _framed(header, response))
+        raise RefuseConnection(_line(outcome), _framed(header, response), AUTHENTICATION)
 
     async def _raw_token(
         self, session: SaslSession, frame: memoryview, connection: ClientConnection
@@ -206,7 +216,7 @@ class SaslGate:
         outcome = await self._evaluated(session, bytes(frame), connection)
         if isinstance(outcome, SaslAnswer):
             return [outcome.token]
-        raise RefuseConnection(_line(outcome))
+        raise RefuseConnection(_line(outcome), kind=AUTHENTICATION)
 
     async def _evaluated(
         self, session: SaslSession, token: bytes, connection: ClientConnection
@@ -217,16 +227,35 @@ class SaslGate:
             async with self._hashing:
                 began = self._runtime.monotonic()
                 step = await self._runtime.in_thread(step.work)
+        is_known = session.principal is not None
         outcome = session.settle(step, self._runtime.monotonic(), self._runtime.wall_ms())
         if isinstance(outcome, SaslRejection):
+            self._note(session, connection, outcome)
             # As Kafka: a client that guesses passwords has to wait for each answer. The time of the hashing
             # is part of that and does not show: it differs by mechanism and iterations, and so by user.
             passed = self._runtime.monotonic() - began
             await self._runtime.sleep(max(0.0, REFUSAL_DELAY_SECONDS - passed))
         elif outcome.complete:
+            if not is_known:  # else it renews its session, and does so all the time
+                self._note(session, connection)
             connection.principal = session.principal
             connection.welcome()
         return outcome
+
+    def _note(
+        self, session: SaslSession, connection: ClientConnection, rejection: SaslRejection | None = None
+    ) -> None:
+        """In the audit log. Who failed has the name that was claimed."""
+        if self._audit is None:
+            return
+        principal, about = session.principal or "", session.mechanism
+        if rejection is not None:
+            principal = principal if rejection.user is None else principal_of(rejection.user)
+            about = f"{about}: {rejection.reason}"
+        host = host_of(connection.peer)
+        self._audit.note(
+            AuditedAct(rejection is None, principal, host, AUTHENTICATE, LISTENER, connection.listener, about)
+        )
 
 
 def _check_known(session: SaslSession) -> None:

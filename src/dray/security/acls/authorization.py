@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dray.runtime import Runtime
-from dray.security.acls.decision import Authorizer, Decided
+from dray.security.acls.decision import AclIndex, Authorizer, Decided
 from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.acls.store import Acls
 from dray.security.addresses import as_java_writes
@@ -90,11 +90,12 @@ class Access:
 
 
 class Authorization:
-    """Where clients are authorized: the ACLs, those whom none restrict, and the audit log."""
+    """Where clients are authorized: the ACLs, those whom none restrict, and the audit log. Without ACLs every
+    client may do everything, and what it changes is in the audit log."""
 
     def __init__(
         self,
-        acls: Acls,
+        acls: Acls | None,
         runtime: Runtime,
         super_users: Iterable[str] = (),
         *,
@@ -103,7 +104,10 @@ class Authorization:
     ) -> None:
         self.acls = acls
         self.audit = audit or AuditLog(runtime.monotonic)
-        self._authorizer = Authorizer(acls.index, super_users, allow_if_no_acl=allow_if_no_acl)
+        if acls is None:
+            self._authorizer = Authorizer(AclIndex(), allow_if_no_acl=True)
+        else:
+            self._authorizer = Authorizer(acls.index, super_users, allow_if_no_acl=allow_if_no_acl)
 
     def access(self, principal: str | None, peer: str) -> Access:
         """Of a client. Who was not asked for a name has the one that all such clients have."""

@@ -16,7 +16,6 @@ from dray.security.sasl.steps import SaslChallenge, SaslRefusal, SaslStep, SaslS
 NAME: Final = "OAUTHBEARER"
 
 _INVALID: Final = b'{"status":"invalid_token"}'
-_CONTROL_A: Final = b"\x01"
 _SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 # Possessive: a pair ends at its first 0x01, and nothing is tried twice.
 _FIRST: Final = re.compile(
@@ -42,9 +41,9 @@ class OAuthBearerExchange:
         self._refusal: InvalidToken | None = None
 
     def evaluate(self, token: bytes) -> SaslStep:
-        if token == _CONTROL_A and self._refusal is not None:
+        if self._refusal is not None:
+            # With one byte, as it should. Another token would be another attempt, and so on without end.
             return SaslRefusal(str(self._refusal), _INVALID.decode())
-        self._refusal = None
         found = _FIRST.fullmatch(token.decode("latin-1"))
         if found is None:
             return SaslRefusal("a first OAUTHBEARER message that is not understood")

@@ -79,7 +79,7 @@ class SaslSession:
         self.raw_tokens = False
         self._mechanisms = mechanisms
         self._longest_session_ms = longest_session_ms
-        self._mechanism = ""
+        self.mechanism = ""
         self._exchange: SaslExchange | None = None
         self._expires: float | None = None
         self._again_since: float | None = None
@@ -125,10 +125,10 @@ class SaslSession:
         if begin is None:
             self.state = SaslState.FAILED
             return HandshakeAnswer(supported=False)
-        if again and mechanism != self._mechanism:
+        if again and mechanism != self.mechanism:
             self.state = SaslState.WRONG_MECHANISM
             return HandshakeAnswer(supported=True)
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self._exchange = begin()
         self.state = SaslState.AUTHENTICATE
         return HandshakeAnswer(supported=True)
@@ -184,7 +184,7 @@ class SaslSession:
         self._exchange = None
         message = step.message or (
             f"Authentication failed during {during} due to invalid credentials with SASL mechanism "
-            f"{self._mechanism}"
+            f"{self.mechanism}"
         )
         return SaslRejection(message, step.reason, step.user)
 

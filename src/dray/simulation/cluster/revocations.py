@@ -1,10 +1,10 @@
 """Rights that are taken, in all kinds of weather: nobody is served later than the bound after that.
 
-Brokers with ACLs and a listener that asks. Tenants log in, read and look around, all the time and with
-requests that wait. A warden takes from one of them what it has (the ACL that allows, by a DENY, or the user
-itself), sees to it that this is acknowledged, and gives it back later; a user also at once, so that brokers
-may not see that it was gone. Or it sets a new password over the old one, for the mechanisms in turn. A
-producer, which may do everything, writes what tenants wait for.
+Brokers with ACLs and a listener that asks. Tenants log in, read, look around and join their group, all the
+time and with requests that wait. A warden takes from one of them what it has (the ACLs that allow, by a DENY,
+or the user itself), sees to it that this is acknowledged, and gives it back later; a user also at once, so
+that brokers may not see that it was gone. Or it sets a new password over the old one, for the mechanisms in
+turn. A producer, which may do everything, writes what tenants wait for.
 
 No write arrives after its caller gave it up: the engines hold none back beyond their connection, and ACLs
 rest on that (docs/design/0081-authorization.md).
@@ -30,6 +30,7 @@ from dray.protocol.messages.alter_user_scram_credentials import (
 from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from dray.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -56,6 +57,9 @@ BOUND: Final = KNOWN_WITHIN + _PAUSE
 
 _SALT: Final = b"of the simulation"
 _STORES_FAIL: Final = "NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR"
+_GROUPS_FAIL: Final = (
+    "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID"
+)
 _LONG_POLL: Final = 50.0
 _OLD_PASSWORD: Final = 0.2
 """How often a tenant tries the password that it had before."""
@@ -194,6 +198,35 @@ class Tenant(SimulatedClient):
         return response
 
 
+class WaitingTenant(Tenant):
+    """One of several that join the tenant's group, and take their time: the others wait for it."""
+
+    def __init__(self, world: ClusterWorld, name: str, seed: int, rights: Rights) -> None:
+        super().__init__(world, name, seed, rights)
+        self._member_id = ""
+
+    async def _ask_something(self, connection: SimulatedConnection, number: int) -> None:
+        request = JoinGroupRequest(
+            group_id=_group_of(self.name),
+            session_timeout_ms=round(2000 * _LONG_POLL),
+            rebalance_timeout_ms=round(1000 * _LONG_POLL),
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", b"")],
+        )
+        answer = await self._asked(connection, request, 3, _LONG_POLL + 20.0)
+        if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            self._rights.refused(self.name, "JoinGroup")
+        elif answer.error_code == ErrorCode.NONE:
+            self._member_id = answer.member_id
+            self.world.counts["joined"] += 1
+            self._rights.served(self.name, number, "JoinGroup")
+            await asyncio.sleep(self.random.random() * _LONG_POLL)
+        else:
+            self._member_id = ""
+            self.world.expect(self.name, "JoinGroup", answer.error_code, _GROUPS_FAIL)
+
+
 class Warden(SimulatedClient):
     """Takes and gives back, one tenant at a time; on the listener that does not ask."""
 
@@ -227,7 +260,7 @@ class Warden(SimulatedClient):
                 await self._change(tenant, takes, self._rights.taken, f"took {how} of")
                 await self._wait()
                 await self._change(tenant, gives, self._rights.given, f"gave {how} to")
-            await asyncio.sleep(BOUND / 2)
+            await asyncio.sleep(BOUND * self.random.choice((0.5, 1.2)))
 
     async def _wait(self) -> None:
         await asyncio.sleep(BOUND + 1 + self.random.random() * 15)
@@ -274,30 +307,32 @@ class Warden(SimulatedClient):
             await asyncio.sleep(0.2)
 
 
+def _group_of(tenant: str) -> str:
+    return f"group of {tenant}"
+
+
+def _resources(tenant: str) -> list[tuple[AclResourceType, str]]:
+    return [(AclResourceType.TOPIC, MAIN), (AclResourceType.GROUP, _group_of(tenant))]
+
+
 def _creation(tenant: str, permission: Permission) -> CreateAclsRequest:
-    creation = AclCreation(
-        AclResourceType.TOPIC,
-        MAIN,
-        PatternType.LITERAL,
-        f"User:{tenant}",
-        "*",
-        AclOperation.ALL,
-        permission,
+    return CreateAclsRequest(
+        creations=[
+            AclCreation(kind, name, PatternType.LITERAL, f"User:{tenant}", "*", AclOperation.ALL, permission)
+            for kind, name in _resources(tenant)
+        ]
     )
-    return CreateAclsRequest(creations=[creation])
 
 
 def _deletion(tenant: str, permission: Permission) -> DeleteAclsRequest:
-    wanted = DeleteAclsFilter(
-        AclResourceType.TOPIC,
-        MAIN,
-        PatternType.LITERAL,
-        f"User:{tenant}",
-        None,
-        AclOperation.ANY,
-        permission,
+    return DeleteAclsRequest(
+        filters=[
+            DeleteAclsFilter(
+                kind, name, PatternType.LITERAL, f"User:{tenant}", None, AclOperation.ANY, permission
+            )
+            for kind, name in _resources(tenant)
+        ]
     )
-    return DeleteAclsRequest(filters=[wanted])
 
 
 def _password_of(number: int) -> str:
@@ -335,9 +370,9 @@ async def play_revocations(world: ClusterWorld) -> None:
     tasks = [asyncio.ensure_future(make()) for make in makers]
     tasks += [asyncio.ensure_future(warden.play(tenant)) for tenant, warden in wardens.items()]
     tasks += [
-        asyncio.ensure_future(Tenant(world, tenant, seed + 20 + 2 * number + one, rights).play())
+        asyncio.ensure_future(kind(world, tenant, seed + 20 + 4 * number + one, rights).play())
         for number, tenant in enumerate(TENANTS)
-        for one in range(2)
+        for one, kind in enumerate((Tenant, Tenant, WaitingTenant, WaitingTenant))
     ]
     try:
         await first_trouble(world, tasks, conditions.seconds)
