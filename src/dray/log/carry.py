@@ -120,6 +120,7 @@ class CarriedBacklog:
         self._streams: dict[int, CarriedStream] = {}
         self._meanwhile: dict[int, CarriedStream] = {}  # what has come to streams that are being looked at
         self.size = 0
+        self.latest = float("-inf")  # when something was carried last
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._streams)
@@ -138,6 +139,7 @@ class CarriedBacklog:
         found.size += size
         found.entries += 1
         self.size += size
+        self.latest = now
         if (more := self._meanwhile.get(stream)) is not None:
             more.size += size
             more.entries += 1

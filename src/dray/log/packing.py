@@ -22,6 +22,7 @@ from dray.log.carry import CarriedBacklog
 from dray.log.entries import NO_TIMESTAMP, BatchReference, IndexEntry
 from dray.log.jobs import Awaits, Job, JobState, Packed, Packing, StreamGone, advance, put_job
 from dray.log.observer import LogObserver
+from dray.log.packing_pace import PackingPace
 from dray.log.retention import Retention, sweep
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore, StreamView, Versioned
@@ -98,6 +99,7 @@ class Packer:
         self._settings = settings
         self._retention = retention
         self._backlog = backlog
+        self._pace = PackingPace(runtime, backlog)
         self._observer = observer or LogObserver()
         limits = store.limits
         self._most_streams = min(_MOST_STREAMS, max(1, limits.operations - 2))
@@ -108,6 +110,7 @@ class Packer:
         Raises the errors of the metadata store, and `ObjectError` if the object was not uploaded."""
         aims: dict[int, PackAim] = {}
         size = 0
+        self._pace.begin()
         for stream in streams:
             try:
                 aim = await self._plan(stream, _MOST_BYTES - size, seal=heads)
@@ -120,6 +123,7 @@ class Packer:
                 size += aim.size
             if size >= _MOST_BYTES or len(aims) >= self._most_streams:
                 break
+            await self._pace.give_way()
         return await self._pack(aims) if aims else 0
 
     # --- planning
@@ -181,6 +185,7 @@ class Packer:
         entries = sum([len(aims[stream].inputs) for stream in result.taken])
         self._observer.packed(entries, encoded.size)
         for stream, job in result.taken.items():
+            await self._pace.give_way()
             await self.finish(stream, job)
         return entries
 
