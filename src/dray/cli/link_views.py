@@ -9,7 +9,7 @@ from dray.cli.output import print_table
 from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
 from dray.groups.followed import CopyState
 from dray.inspection.links import MEANINGS
-from dray.migration.record import MigrationState
+from dray.migration.record import MigrationRecord, MigrationState
 
 _MOST_NAMED: Final = 10
 _GROUPS: Final = {
@@ -93,6 +93,11 @@ def print_live(status: LiveStatus) -> None:
         print("the fence at the source is not lifted yet: a migrator does it when it reaches the source")
     if record.fence == "stopped" and record.state is not MigrationState.MIRRORING:
         print("not fenced: the source's writers were stopped by hand")
+    for partition, skipped in sorted((record.skipped or {}).items()):
+        print(
+            f"partition {partition}: {skipped.offsets} offsets below {skipped.below} are not here: the source "
+            "had deleted them before they were mirrored"
+        )
     for state, what in _GROUPS.items():
         if groups := status.groups.get(state):
             print(f"{what}: {_named(groups)}")
@@ -129,6 +134,7 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
                 "boundary": each.boundary,
                 "stopped": (record.stopped or {}).get(each.partition),
                 "stragglers": (record.stragglers or {}).get(each.partition, 0),
+                "skipped": _skipped(record, each.partition),
             }
             for each in status.partitions
         ],
@@ -156,6 +162,11 @@ def preview_as_plain(found: LinkPreview) -> dict[str, Any]:
         "configs": dict(found.configs),
         "notes": list(plan.notes),
     }
+
+
+def _skipped(record: MigrationRecord, partition: int) -> int:
+    found = (record.skipped or {}).get(partition)
+    return 0 if found is None else found.offsets
 
 
 def _named(names: Any) -> str:

@@ -35,7 +35,7 @@ from dray.runtime import Runtime
 from dray.topics.configs import check_configs
 from dray.topics.errors import TopicError
 from dray.upstream.fences import FenceRefused
-from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link
+from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link, source_starts
 from dray.upstream.source import SourceTopic
 
 LOOK_SECONDS: Final = 0.5
@@ -110,15 +110,14 @@ def link(
                     f"topic {topic} exists here already, and is no link: delete it first (drayd admin topics "
                     f"delete {topic}), or leave it"
                 )
-            found = await SourcePatience(topic, runtime, said).ask(
-                cluster, lambda: _look(settings, request, cluster, runtime, progress)
-            )
+            patience = SourcePatience(topic, runtime, said)
+            found = await patience.ask(cluster, lambda: _look(settings, request, cluster, runtime, progress))
             if not approve(found):
                 return None
             origin = LiveOrigin(request.upstream, found.plan.topic_id, found.plan.epoch)
             if request.tier is None or found.tier is None:
-                ends = found.plan.ends
-                starts = [ends[each].start for each in range(len(ends))]
+                # Once more: the source has gone on deleting while the operator was asked.
+                starts = await patience.ask(cluster, lambda: source_starts(cluster, found.plan))
                 where = ",".join(f"{host}:{port}" for host, port in _names(settings, runtime, request))
                 return await link_topic(rooms.attacher, topic, origin, starts, found.configs, where)
             place = migration.find_place(settings, request.tier)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.config import Settings
@@ -13,10 +15,11 @@ from dray.daemon.followed_configs import follow_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
-from dray.migration.record import MigrationRecord, MigrationState
+from dray.migration.record import MigrationLost, MigrationRecord, MigrationState
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
@@ -32,6 +35,8 @@ from dray.upstream.fences import (
 from dray.upstream.mirror import MirrorReader
 from dray.upstream.source import Probe, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
+
+_log = structlog.get_logger(__name__)
 
 ALLOWS_REST: Final = "allows_rest"
 IS_DENIED: Final = "is_denied"
@@ -162,6 +167,7 @@ class KafkaTopic:
             self._memory,
             topic_id=linked if linked is not None and linked.int else None,
             on_read=self._was_read,
+            on_skipped=self._note_skipped,
         )
         await self._mirror.run()
 
@@ -178,6 +184,17 @@ class KafkaTopic:
     def progress(self) -> Mapping[int, MirrorProgress]:
         """By partition, as far as this process knows."""
         return {} if self._mirror is None else self._mirror.progress
+
+    async def _note_skipped(self, partition: int, first: int, below: int) -> None:
+        """For `status`. The mirror does not wait for a store that cannot say it now."""
+
+        def change(current: MigrationRecord) -> MigrationRecord:
+            return current.with_skipped(partition, first, below)
+
+        try:
+            await self._rooms.attacher.migrations.step(self._topic, self._record, change)
+        except (MetadataError, MigrationLost) as error:
+            _log.warning("skipped offsets are not noted", topic=self._topic, error=str(error))
 
     def _was_read(self, size: int) -> None:
         self.read_bytes += size

@@ -49,6 +49,9 @@ class MigratorMetrics:
         self._bytes = make.counter(
             "dray_mirror_bytes", "Bytes of batches that this migrator read to mirror them"
         )
+        self._skipped = make.counter(
+            "dray_mirror_skipped_offsets", "Offsets that sources deleted before they were mirrored"
+        )
         self._stopped = make.gauge("dray_mirror_stopped_partitions", "Partitions whose mirror cannot go on")
         self._groups = make.gauge("dray_migration_waiting_groups", "Groups of switched topics at the source")
         self._stragglers = make.gauge(
@@ -74,7 +77,7 @@ class MigratorMetrics:
             "state",
         )
         self._since: dict[str, tuple[str, float]] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
         for state in STATES:
             self._states.labels(state.value)
             self._longest.labels(state.value)
@@ -92,10 +95,11 @@ class MigratorMetrics:
             each.seen.groups for topic, each in worked.items() if states.get(topic) == "switched"
         )
         for topic, each in worked.items():
-            counted = self._counted.get(topic, 0)
+            read, skipped = self._counted.get(topic, (0, 0))
             # A topic that is worked on anew begins at nothing.
-            self._bytes.value += each.read_bytes - (counted if counted <= each.read_bytes else 0)
-        self._counted = {topic: each.read_bytes for topic, each in worked.items()}
+            self._bytes.value += each.read_bytes - (read if read <= each.read_bytes else 0)
+            self._skipped.value += each.lag.skipped - (skipped if skipped <= each.lag.skipped else 0)
+        self._counted = {topic: (each.read_bytes, each.lag.skipped) for topic, each in worked.items()}
         self._show_topics(states, worked)
 
     def _show_states(self, states: Mapping[str, str], now: float) -> None:

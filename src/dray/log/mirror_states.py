@@ -16,7 +16,7 @@ from dray.foreign.faults import ForeignFault
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.foreign_segments import ForeignSegments
 from dray.log.mirrored_pieces import fold_batches
-from dray.log.origins import BoundaryStands
+from dray.log.origins import NO_EPOCH, BoundaryStands
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.snapshots import largest_snapshot
 from dray.log.stream_store import StreamStore, Versioned
@@ -53,6 +53,7 @@ class PlannedPart(NamedTuple):
 
     end: int
     producers: ProducerStates  # at its end: a fork of those before it
+    epoch: int  # of its last batch, as the source gave it
 
 
 @dataclass(slots=True)
@@ -77,6 +78,17 @@ class MirrorState:
     @property
     def planned_end(self) -> int:
         return self.ahead[-1].end if self.ahead else self.place.end
+
+    @property
+    def begins_anew(self) -> bool:
+        """Is nothing mirrored directly before what comes next? Then the source's log begins there, or did a
+        moment ago: it may be within a batch. Where its tier ends one batch ends too."""
+        if self.ahead:
+            return self.ahead[-1].epoch == NO_EPOCH
+        origin = self.high_watermark.value.origin
+        if origin is None or origin.source_epoch != NO_EPOCH:
+            return False
+        return self.start == self.place.end or origin.tier_end < self.place.end
 
     @property
     def planned_producers(self) -> ProducerStates:

@@ -74,7 +74,13 @@ class ProducerStates:
     def rebase(self, base: ProducerStates) -> None:
         """What this was forked from has been joined into `base`. Without this, forks of forks would make a
         chain without end."""
-        self._base = base
+        if self._base is not None:
+            self._base = base
+
+    def clear(self) -> None:
+        """Forget all of them: from now on this is a fork of nothing."""
+        self._base = None
+        self._own = {}
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         producer = self._own.get(producer_id)

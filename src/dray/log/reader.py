@@ -206,13 +206,15 @@ class StreamReader:
     def _plan_foreign(
         self, request: ReadRequest, bounds: Bounds, limit: int, at_least_one: bool, entry: IndexEntry
     ) -> ForeignPlan:
-        """Segments that follow each other, until they are enough."""
+        """Segments that follow each other, until they are enough, or a hole comes."""
         offset, size, entries = request.offset, 0, [entry]
         while True:
             size += self.foreign.estimate(entry, offset)
             offset = entry.end
             following = self._index.find(request.stream, offset)
             if size >= limit or following is None or not following.is_foreign:
+                break
+            if self.foreign.may_be_hole(entry) or self.foreign.may_be_hole(following):
                 break
             entry = following
             entries.append(entry)

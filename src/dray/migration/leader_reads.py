@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from dray.client.cluster import Address
-from dray.client.errors import RequestFailed
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.mirror import MirrorAnswer, MirrorPlace
 
-Answers = Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]
+Answers = Mapping[int, MirrorAnswer]
 
 MOST_READS: Final = 2
 

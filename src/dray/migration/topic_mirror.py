@@ -5,12 +5,15 @@ answers come: batches are looked at in order, uploads go side by side, commits a
 memory is bounded (`mirror_memory.py`).
 Nothing is kept elsewhere: a mirror that begins goes on at the high watermarks. A partition that cannot go on
 is named and left, and the others are not held up by it.
+
+A source deletes its oldest records, also such that were not mirrored yet. Then the mirror goes on where the
+source begins: the offsets that are gone become a hole, and that is said.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -28,13 +31,14 @@ from dray.log.mirroring import (
     MirrorTail,
     StreamMirror,
 )
+from dray.log.mirrored_pieces import hole_before
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.migration.leader_reads import Answers, LeaderReads, PieceReader
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorPiece, MirrorPlace
+from dray.upstream.mirror import MirrorOvertaken, MirrorPiece, MirrorPlace
 from dray.upstream.source import SourceProducer
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +55,7 @@ class MirrorProgress:
     heard: float | None = None  # when it said so
     stopped: str | None = None  # why it does not go on
     is_ours: bool = False  # it was switched: nothing is mirrored any more
+    skipped: int = 0  # offsets that the source deleted before they were mirrored, in this process
 
     @property
     def lag(self) -> int | None:
@@ -77,6 +82,11 @@ class _Gathered:
     begin: int
     pieces: list[memoryview] = field(default_factory=list)
     aborted: set[tuple[int, int]] = field(default_factory=set)
+    hole_to: int | None = None  # nothing came: the source begins there by now
+
+
+async def _unsaid(*_: int) -> None:
+    return None
 
 
 class TopicMirror:
@@ -95,8 +105,11 @@ class TopicMirror:
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
         on_read: Callable[[int], None] = lambda _: None,
+        on_skipped: Callable[[int, int, int], Awaitable[None]] = _unsaid,
     ) -> None:
-        """`topic_id`: that of the source's topic when it was linked. One that was made anew has another."""
+        """`topic_id`: that of the source's topic when it was linked. One that was made anew has another.
+        `on_skipped` is told of a partition's offsets, from the one up to before the other, that the source
+        deleted before they were mirrored: before that is in the log, so perhaps more than once."""
         self._source = source
         self._reader = reader
         self._mirror = mirror
@@ -107,6 +120,7 @@ class TopicMirror:
         self._topic_id = topic_id
         self._on_progress = on_progress
         self._on_read = on_read  # so many bytes
+        self._on_skipped = on_skipped
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
         self._dry: dict[int, int] = {}  # where an answer had nothing at all
@@ -212,6 +226,16 @@ class TopicMirror:
         _log.error("a partition is no longer mirrored", partition=partition, why=why)
         self._said(partition)
 
+    def _skipped(self, partition: int, first: int, below: int) -> None:
+        self.progress[partition].skipped += below - first
+        _log.warning(
+            "the source has deleted records before they were mirrored",
+            partition=partition,
+            first=first,
+            below=below,
+            offsets=below - first,
+        )
+
     def _said(self, partition: int) -> None:
         self._on_progress(partition, self.progress[partition])
 
@@ -302,6 +326,8 @@ class TopicMirror:
             asked, answers = await reads.next(reading)
             self._news.forget(leader)
             size = self._take(asked, answers, gathered, reading)
+            if any(isinstance(answer, MirrorOvertaken) for answer in answers.values()):
+                break  # a hole is committed by itself: what is aborted behind it is another answer's to say
             reads.read_ahead(reading)
             total += size
             now = self._runtime.monotonic()
@@ -330,6 +356,9 @@ class TopicMirror:
                 continue  # it was asked for before the partition was set back, or left
             if isinstance(answer, MirrorPiece):
                 size += self._take_piece(answer, asked[partition], gathered, reading)
+                continue
+            if isinstance(answer, MirrorOvertaken):
+                self._take_hole(answer, asked[partition], gathered, reading)
                 continue
             del reading[partition]
             if isinstance(answer, RequestFailed) and answer.code in PASSING:
@@ -363,6 +392,23 @@ class TopicMirror:
         del reading[partition]  # to the end: a leader fills its answer in the order of the request
         reading[partition] = piece.place
         return len(piece.batches)
+
+    def _take_hole(
+        self,
+        overtaken: MirrorOvertaken,
+        asked: MirrorPlace,
+        gathered: dict[int, _Gathered],
+        reading: dict[int, MirrorPlace],
+    ) -> None:
+        """All that is mirrored lies below the source's start. What was gathered before goes into the log
+        first: then it is asked again."""
+        partition, start = overtaken
+        if partition in gathered:
+            return
+        self._starts[partition] = start
+        self.progress[partition].heard = self._runtime.monotonic()
+        gathered[partition] = _Gathered(asked.offset, [memoryview(hole_before(start))], hole_to=start)
+        reading[partition] = MirrorPlace(start)
 
     def _is_behind(self, partition: int, offset: int) -> bool:
         return offset < (self.progress[partition].last_stable or 0)
@@ -420,6 +466,9 @@ class TopicMirror:
             plan = await self._plan(gathered, tails)
         finally:
             planned.set_result(None)
+        holes = {each: some for each, some in gathered.items() if some.hole_to is not None}
+        for partition, some in holes.items():
+            await self._on_skipped(partition, some.begin, some.hole_to or 0)
         await self._mirror.upload(plan)
         if before:
             await asyncio.wait(before)
@@ -430,6 +479,8 @@ class TopicMirror:
             if isinstance(outcome, MirroredPlace):
                 self._places[partition] = outcome
                 self.progress[partition].end = outcome.end
+                if partition in holes:
+                    self._skipped(partition, holes[partition].begin, outcome.end)
                 self._said(partition)
                 continue
             again.add(partition)

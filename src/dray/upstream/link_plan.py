@@ -22,6 +22,7 @@ SLOW_BYTES_A_SECOND: Final = 20 << 20
 """What a mirror does at least, for the comparison with the source's retention."""
 
 RETENTION_MS: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
 
 
 class SourceUnsuitable(Exception):
@@ -78,6 +79,15 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
     return replace(plan, notes=notes_on(plan, effective))
 
 
+async def source_starts(cluster: Cluster, plan: LinkPlan) -> list[int]:
+    """Where the partitions begin by now. Raises `SourceUnsuitable` where it is another topic by now."""
+    source = SourceTopic(cluster, plan.topic)
+    await source.learn()
+    if (source.topic_id or ZERO_UUID, len(source.partitions)) != (plan.topic_id, len(plan.ends)):
+        raise SourceUnsuitable(f"topic {plan.topic} was changed at the source meanwhile: try again")
+    return [await source.start(partition) for partition in range(len(plan.ends))]
+
+
 def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
     """What an operator should know before it begins."""
     notes = []
@@ -91,19 +101,28 @@ def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
         "before the switch"
         for name in plan.transactional
     ]
-    kept = effective.get(RETENTION_MS, "-1")
-    retention_ms = int(kept) if kept.isdigit() else -1
-    needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
-    if 0 <= retention_ms < max(HOUR_MS, 2 * needed_ms):
-        notes.append(
-            f"the source keeps records for {retention_ms // 1000} s: the mirror must not fall behind by that "
-            "much, or it stops; raise retention.ms there until the switch"
-        )
+    notes += _retention_notes(plan, effective)
     if plan.topic_id == ZERO_UUID:
         notes.append("the source gives topics no ids: the topic gets a fresh one")
     if any(not end.is_settled for end in plan.ends.values()):
         notes.append("a transaction is open, or a replica is behind: what is undecided is mirrored later")
     return notes
+
+
+def _retention_notes(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
+    """The mirror begins with the oldest records, which are the next that the source deletes."""
+    limits = {name: effective.get(name, "-1") for name in (RETENTION_MS, RETENTION_BYTES)}
+    set_ones = [f"{name}={value}" for name, value in limits.items() if value.isdigit()]
+    if not set_ones or "delete" not in effective.get("cleanup.policy", "delete"):
+        return []
+    note = (
+        f"the source deletes its oldest records meanwhile ({', '.join(set_ones)}): what it deletes before it "
+        "is mirrored is not here either, and the log begins later"
+    )
+    needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
+    if limits[RETENTION_MS].isdigit() and int(limits[RETENTION_MS]) < max(HOUR_MS, 2 * needed_ms):
+        note += "; that may be much of it: raise retention.ms there until the mirror has caught up"
+    return [note]
 
 
 async def _transactional(cluster: Cluster, source: SourceTopic) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import append, batch_bytes, read
-from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog
+from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog, committed_in
 
 from dray.client.cluster import Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
@@ -25,7 +25,14 @@ from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.records import read_header
 from dray.runtime import Runtime
-from dray.upstream.mirror import Aborted, MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.mirror import (
+    Aborted,
+    MirrorAnswer,
+    MirrorOvertaken,
+    MirrorPiece,
+    MirrorPlace,
+    MirrorStopped,
+)
 from dray.upstream.source import SourceProducer
 
 A: Address = ("a", 9092)
@@ -69,7 +76,7 @@ class FakeSource:
 
     async def read_each(
         self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int = 0
-    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+    ) -> Mapping[int, MirrorAnswer]:
         self.reads += 1
         self.asked.append(most_bytes)
         for _ in range(50):
@@ -84,13 +91,13 @@ class FakeSource:
         )
         return found
 
-    def _answer(
-        self, leader: Address, partition: int, place: MirrorPlace
-    ) -> MirrorPiece | MirrorStopped | RequestFailed:
+    def _answer(self, leader: Address, partition: int, place: MirrorPlace) -> MirrorAnswer:
         if self.leaders.get(partition) != leader:
             return RequestFailed("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition in self.stopped:
             return MirrorStopped(partition, self.stopped[partition])
+        if place.offset < self.starts.get(partition, 0):
+            return MirrorOvertaken(partition, self.starts[partition])
         log = self.logs[partition]
         data, aborted = log.answer(place.offset, most_bytes=LIMITS.partition_bytes)
         after = place
@@ -107,6 +114,12 @@ class Mirrored:
     source: FakeSource
     streams: dict[int, int]
     sizes: list[int] = field(default_factory=list)
+    skipped: list[tuple[int, int, int]] = field(default_factory=list)
+
+    async def _skip(self, *skipped: int) -> None:
+        partition, first, below = skipped
+        assert (await self.log.bounds(self.streams[partition])).end == first, "it is said before it is done"
+        self.skipped.append((partition, first, below))
 
     def mirror(
         self, log: Log | None = None, limits: MirrorLimits = LIMITS, memory: MirrorMemory | None = None
@@ -122,6 +135,7 @@ class Mirrored:
             memory or MirrorMemory(2),
             topic_id=TOPIC_ID,
             on_read=self.sizes.append,
+            on_skipped=self._skip,
         )
 
     @asynccontextmanager
@@ -480,6 +494,73 @@ async def test_the_start_follows_the_source(mirrored: Mirrored) -> None:
         assert starts == [0, 0, 11, 0]
         fill(mirrored.source, 2)
         await mirrored.until_all()
+
+
+@pytest.mark.parametrize(
+    ("mirrored_before", "start"),
+    [(0, 7), (5, 31), (5, 32), (5, None)],
+    ids=["at first", "later", "within", "all"],
+)
+async def test_a_source_that_deletes_what_is_next_is_gone_on_with(
+    mirrored: Mirrored, mirrored_before: int, start: int | None
+) -> None:
+    """The offsets that are gone are a hole, which is said, and the log begins where the source's does. `start`
+    None: the source has nothing left."""
+    source = mirrored.source
+    if mirrored_before:
+        fill(source, mirrored_before)
+        async with mirrored.running(mirrored.mirror()):
+            await mirrored.until_all()
+    first = source.logs[2].end
+    fill(source, 20)
+    source.starts[2] = begins = source.logs[2].end if start is None else start
+    mirror = mirrored.mirror()
+    with capture_logs() as logs:
+        async with mirrored.running(mirror):
+            await mirrored.until_all()
+            for _ in range(1000):
+                if (await mirrored.log.bounds(mirrored.streams[2])).start == begins:
+                    break
+                await mirrored.world.runtime.sleep(1)
+            fill(source, 2)
+            await mirrored.until_all()
+    bounds = await mirrored.world.log().bounds(mirrored.streams[2])
+    assert (bounds.start, bounds.end) == (begins, source.logs[2].end)
+    assert mirrored.skipped == [(2, first, begins)]
+    said = [each for each in logs if "deleted records before" in each["event"]]
+    assert [(each["partition"], each["first"], each["below"]) for each in said] == [(2, first, begins)]
+    progress = mirror.progress[2]
+    assert (progress.skipped, progress.stopped, progress.lag) == (begins - first, None, 0)
+    found, offset = [], begins
+    while offset < bounds.end:
+        some, offset = committed_in(await read(mirrored.log, mirrored.streams[2], offset), offset)
+        found += some
+    assert found == [each for each in source.logs[2].committed if each[0] >= begins]
+    for partition in (0, 1, 3):
+        assert not mirror.progress[partition].skipped
+
+
+async def test_a_source_that_deletes_faster_than_it_is_mirrored_is_gone_on_with(mirrored: Mirrored) -> None:
+    """Again and again, while pieces before the hole are still on their way into the log."""
+    source = mirrored.source
+    fill(source, 40)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        for _ in range(30):
+            fill(source, 3)
+            end = (await mirrored.log.bounds(mirrored.streams[0])).end
+            source.starts[0] = min(source.logs[0].end, max(source.starts.get(0, 0), end + 17))
+            await mirrored.world.runtime.sleep(0.07)
+        await mirrored.until_all()
+    assert mirror.progress[0].skipped
+    assert mirror.progress[0].stopped is None
+    start = max(below for _, _, below in mirrored.skipped)
+    found, offset = [], start
+    log = mirrored.world.log()
+    while offset < source.logs[0].end:
+        some, offset = committed_in(await read(log, mirrored.streams[0], offset), offset)
+        found += some
+    assert found == [each for each in source.logs[0].committed if each[0] >= start]
 
 
 async def test_another_topic_of_the_same_name_is_not_mirrored(mirrored: Mirrored) -> None:
