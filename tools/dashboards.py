@@ -272,6 +272,7 @@ MIGRATION: Final = Dashboard(
             Query(f"dray_mirror_lag_seconds{{{_OURS}}}", "lag {{instance}}"),
             Query(f"dray_mirror_silent_seconds{{{_OURS}}}", "silent {{instance}}"),
         ]),
+        Panel("Deleted at the source before it was mirrored", "short", [Query(f"sum(increase(dray_mirror_skipped_offsets_total{{{_OURS}}}[$__rate_interval]))", "offsets")]),
         Panel("Bytes mirrored", "Bps", [_rate(f"dray_mirror_bytes_total{{{_OURS}}}")]),
         Panel("Time in a state, the longest", "s", [Query(f"max by (state) (dray_migration_state_seconds{{{_OURS}}})", "{{state}}")]),
         Panel("Topics furthest behind: records", "short", [Query(f"topk(10, max by (topic) (dray_mirror_topic_lag_records{{{_OURS}}}))", "{{topic}}")]),

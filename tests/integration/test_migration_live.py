@@ -168,9 +168,11 @@ def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
     member.close()
 
 
-def consume(bootstrap: str, topic: str, count: int) -> dict[tuple[int, int], str]:
+def consume(
+    bootstrap: str, topic: str, count: int, starts: tuple[int, ...] = (0, 0)
+) -> dict[tuple[int, int], str]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition, start) for partition, start in enumerate(starts)])
     found: dict[tuple[int, int], str] = {}
     end = time.monotonic() + SECONDS
     while len(found) < count and time.monotonic() < end:
@@ -208,6 +210,23 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     places = moved.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], SECONDS)
     assert [place.offset for place in places] == [120, 7]
     moved.close()
+
+
+def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Dray) -> None:
+    """DeleteRecords takes any offset, and Kafka Streams uses it on all that it passes through Kafka."""
+    topic = "purged"
+    make_topic(kafka, topic, retention_ms="-1")
+    written = produce(kafka, topic, range(1000))
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 123)]).values():
+        assert deleted.result(SECONDS).low_watermark == 123
+    left = {place: value for place, value in written.items() if place >= (0, 123)}
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
+    dray.migrate("switch", topic, "--yes", "--wait")
+    assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [500, 500]
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
 
 
 class Working:

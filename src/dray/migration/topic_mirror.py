@@ -405,7 +405,6 @@ class TopicMirror:
         partition, start = overtaken
         if partition in gathered:
             return
-        self._starts[partition] = start
         self.progress[partition].heard = self._runtime.monotonic()
         gathered[partition] = _Gathered(asked.offset, [memoryview(hole_before(start))], hole_to=start)
         reading[partition] = MirrorPlace(start)

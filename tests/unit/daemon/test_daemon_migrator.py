@@ -140,12 +140,14 @@ def test_the_topics_furthest_behind_have_numbers() -> None:
     assert not any("topic=" in name for name in numbers(metrics))
 
 
-def test_bytes_never_fall_when_a_topic_is_worked_on_anew() -> None:
+def test_counts_never_fall_when_a_topic_is_worked_on_anew() -> None:
     metrics = ProcessMetrics(process=False)
     shown = MigratorMetrics(metrics, 1)
     for size in (100, 150, 30, 40):
-        shown.show({"a": "mirroring"}, {"a": worked(0, size=size)}, 0.0)
+        each = WorkedTopic(MirrorLag(skipped=size // 10), size, 0, LiveSeen())
+        shown.show({"a": "mirroring"}, {"a": each}, 0.0)
     assert numbers(metrics)["dray_mirror_bytes_total"] == 190
+    assert numbers(metrics)["dray_mirror_skipped_offsets_total"] == 19
 
 
 def test_the_time_in_a_state_begins_with_it() -> None:

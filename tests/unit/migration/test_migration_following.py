@@ -17,7 +17,7 @@ from tests.unit.groups.coordinator.followed_world import (
 from tests.unit.groups.coordinator.harness import DOMAINS, GROUP, World, simulated
 
 from dray.cli.link_views import live_as_plain, print_live
-from dray.daemon.links import LiveStatus
+from dray.daemon.links import LiveStatus, MirroredPartition
 from dray.groups.followed import CopyState
 from dray.log.entries import HighWatermark
 from dray.log.origins import CLASSIC, Origin
@@ -131,3 +131,14 @@ def test_status_says_what_must_not_be_deleted_at_the_source(capsys: pytest.Captu
         "orders: 3 segments are borrowed: do not delete that topic at its source" in capsys.readouterr().out
     )
     assert live_as_plain(status)["borrowed"] == 3
+
+
+def test_status_says_what_the_source_deleted_before_it_was_mirrored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = record(MigrationState.MIRRORING).with_skipped(1, 100, 140)
+    partitions = [MirroredPartition(number, 200, 200, None) for number in range(2)]
+    status = LiveStatus("orders", found, partitions)
+    print_live(status)
+    assert "partition 1: 40 offsets below 140 are not here: the source had deleted" in capsys.readouterr().out
+    assert [each["skipped"] for each in live_as_plain(status)["partitions"]] == [0, 40]
