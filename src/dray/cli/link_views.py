@@ -95,8 +95,8 @@ def print_live(status: LiveStatus) -> None:
         print("not fenced: the source's writers were stopped by hand")
     for partition, skipped in sorted((record.skipped or {}).items()):
         print(
-            f"partition {partition}: {skipped.offsets} offsets below {skipped.below} are not here: the source "
-            "had deleted them before they were mirrored"
+            f"partition {partition}: {skipped.offsets} offsets below {skipped.below} are not here: the "
+            "source had deleted them before they were mirrored"
         )
     for state, what in _GROUPS.items():
         if groups := status.groups.get(state):

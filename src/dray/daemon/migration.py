@@ -223,7 +223,6 @@ def rooms_on(stores: Stores, cluster: ClusterInfo, settings: Settings, runtime: 
         domains=cluster.domains,
         streams=streams,
         lifecycle=lifecycle,
-        producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
         topics=topics,
         objects=stores.objects,
         ownership=ownership,

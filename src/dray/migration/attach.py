@@ -26,7 +26,6 @@ from typing import Final
 from dray.foreign.kafka_files import TimeRow
 from dray.groups.coordinator.imported import import_group
 from dray.groups.offsets import CommittedOffset
-from dray.log.counters import IdCounter
 from dray.log.entries import NO_TIMESTAMP, HighWatermark
 from dray.log.foreign_attach import (
     DAY_MS,
@@ -87,10 +86,6 @@ FAILPOINTS: Final = (
 UPLOADS: Final = f"{COPIED}/uploads/"
 """Where segments lie that were uploaded into our own store."""
 
-FIRST_PRODUCER_ID: Final = 1 << 48
-"""From here on Dray hands out producer ids, once a topic was attached: no source comes so far, so that the
-producers of both never meet."""
-
 ENTRY_BYTES: Final = 128 << 20
 """A large segment becomes several entries of about so many bytes: what retention deletes at once, and what
 compaction takes at once."""
@@ -131,7 +126,6 @@ class Attacher:
         domains: int,
         streams: StreamStore,
         lifecycle: Lifecycle,
-        producer_ids: IdCounter,
         topics: Topics,
         objects: ObjectStore,
         ownership: ForeignOwnership,
@@ -145,7 +139,6 @@ class Attacher:
         self._metadata = metadata
         self._domains = domains
         self._lifecycle = lifecycle
-        self._producer_ids = producer_ids
         self._objects = objects
         self._ownership = ownership
         self.migrations = Migrations(metadata, runtime)
@@ -229,7 +222,6 @@ class Attacher:
             )
 
     async def take_streams(self, topic: str, record: MigrationRecord) -> MigrationRecord:
-        await self._producer_ids.raise_to(FIRST_PRODUCER_ID)
         if not record.streams:
             taken = tuple(await self._lifecycle.take_ids(record.partitions))
 

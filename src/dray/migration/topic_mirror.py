@@ -23,6 +23,7 @@ import structlog
 
 from dray.client.cluster import PASSING, Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.log.mirrored_pieces import hole_before
 from dray.log.mirroring import (
     MirroredBatches,
     MirroredPlace,
@@ -31,7 +32,6 @@ from dray.log.mirroring import (
     MirrorTail,
     StreamMirror,
 )
-from dray.log.mirrored_pieces import hole_before
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.migration.leader_reads import Answers, LeaderReads, PieceReader

@@ -142,8 +142,8 @@ async def test_producers_are_forgotten_while_a_hole_is_on_its_way(world: MirrorW
 async def test_a_transaction_whose_marker_is_gone_hides_nothing_behind_the_hole(
     world: MirrorWorld, raised: bool
 ) -> None:
-    """Kafka's client drops what an aborted producer wrote until its marker: which is in the hole. So no answer
-    reaches over one."""
+    """Kafka's client drops what an aborted producer wrote until its marker: which is in the hole. So no
+    answer reaches over one."""
     log, source = world.log(), SourceLog()
     source.append([b"undone"], Producer(1, 0, 0), transactional=True)
     source.append([b"undone too"], Producer(1, 0, 1), transactional=True)

@@ -504,8 +504,8 @@ async def test_the_start_follows_the_source(mirrored: Mirrored) -> None:
 async def test_a_source_that_deletes_what_is_next_is_gone_on_with(
     mirrored: Mirrored, mirrored_before: int, start: int | None
 ) -> None:
-    """The offsets that are gone are a hole, which is said, and the log begins where the source's does. `start`
-    None: the source has nothing left."""
+    """The offsets that are gone are a hole, which is said, and the log begins where the source's does.
+    `start` None: the source has nothing left."""
     source = mirrored.source
     if mirrored_before:
         fill(source, mirrored_before)
