@@ -280,6 +280,7 @@ MIGRATION: Final = Dashboard(
         Panel("The same topics: bytes mirrored", "Bps", [Query(f"topk(10, sum by (topic) (rate(dray_mirror_topic_bytes_total{{{_OURS}}}[$__rate_interval])))", "{{topic}}")]),
         Panel("The same topics: state", "short", [Query(f"max by (topic, state) (dray_migration_topic_state{{{_OURS}}})", "{{topic}} {{state}}")]),
         Panel("Which migrator works on topics", "short", [Query(f"dray_migration_worked_topics{{{_OURS}}}")]),
+        Panel("Time since groups were followed", "s", [Query(f"max(dray_migration_unfollowed_seconds{{{_OURS}}})", "seconds")]),
         Panel("Groups that are still at the source", "short", [Query(f"max(dray_migration_waiting_groups{{{_OURS}}})", "groups")]),
         Panel("Passed on to sources: requests", "reqps", [Query(f"sum by (upstream, outcome) (rate(dray_forwarded_requests_total{{{_OURS}}}[$__rate_interval]))", "{{upstream}} {{outcome}}")]),
         Panel("Passed on to sources: bytes", "Bps", [_rate(f"dray_forwarded_bytes_total{{{_OURS}}}", "upstream")]),

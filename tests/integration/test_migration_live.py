@@ -212,6 +212,83 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     moved.close()
 
 
+def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, dray: Dray) -> None:
+    """It reads both, in different processes. At Dray it begins neither anew."""
+    first, second = "parcels", "returns"
+    for topic in (first, second):
+        make_topic(kafka, topic, retention_ms="-1")
+        produce(kafka, topic, range(400))
+    places = [
+        TopicPartition(topic, partition) for topic in (first, second) for partition in range(PARTITIONS)
+    ]
+    commit(kafka, "delivery", [TopicPartition(first, 0, 120), TopicPartition(first, 1, 7)])
+    dray.migrate("link", first, "--from-cluster", "old", "--yes")
+    dray.migrate("switch", first, "--yes", "--wait")
+    dray.until(lambda: dray.status(first)["state"] == "moved")
+    commit(dray.bootstrap, "delivery", [TopicPartition(first, 0, 121)])
+
+    commit(kafka, "delivery", [TopicPartition(second, 0, 30), TopicPartition(second, 1, 40)])
+    shown = dray.migrate("link", second, "--from-cluster", "old", "--yes")
+    assert "groups that are followed: delivery" in shown
+    assert dray.status(second)["groups"]["followed"] == ["delivery"]
+    reading = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "delivery"})
+    assert [each.offset for each in reading.committed(places[:2], SECONDS)] == [121, 7]
+    with pytest.raises(KafkaException):  # it waits, and does not say that nothing was committed
+        reading.committed(places[2:], 3)
+    commit(kafka, "delivery", [TopicPartition(second, 0, 33)])
+    dray.migrate("switch", second, "--yes", "--wait")
+    dray.until(lambda: dray.status(second)["state"] == "moved")
+    assert [each.offset for each in reading.committed(places, SECONDS)] == [121, 7, 33, 40]
+    reading.close()
+
+
+@pytest.mark.soak
+def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -> None:
+    """Its groups had members when it died: nobody can say that they have left."""
+    require_kafka_jars()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "dray").mkdir()
+    with KafkaProcess(tmp_path / "source", {"group.initial.rebalance.delay.ms": "0"}) as server:
+        make_topic(server.bootstrap, "orders", retention_ms="-1")
+        produce(server.bootstrap, "orders", range(400))
+        dray = Dray(tmp_path / "dray", server.bootstrap)
+        member = Consumer(
+            {
+                "bootstrap.servers": server.bootstrap,
+                "group.id": "billing",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            member.subscribe(["orders"])
+            dray.until(lambda: member.poll(0.1) is not None)
+            member.commit(offsets=[TopicPartition("orders", 0, 50)], asynchronous=False)
+            dray.migrate("link", "orders", "--from-cluster", "old", "--yes")
+            fenced = "size"  # there is no authorizer
+            dray.migrate("switch", "orders", "--fence", fenced, "--yes", "--wait")
+            assert dray.status("orders")["trouble"] is None
+        except BaseException:
+            dray.stop()
+            raise
+    try:
+        status = dray.status("orders")
+        assert (status["state"], status["groups"]["followed"]) == ("switched", ["billing"])
+        assert "cannot be reached" in status["trouble"]
+        shown = dray.migrate("status", "orders")
+        assert "drayd migrate hand-over orders --without-source" in shown
+        assert "add --without-source" in dray.migrate("hand-over", "orders", fails=True)
+        done = dray.migrate("hand-over", "orders", "--without-source", "--yes")
+        assert "topic orders is moved; handed over: billing" in done
+        here = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "billing"})
+        assert here.committed([TopicPartition("orders", 0)], SECONDS)[0].offset == 50
+        here.close()
+        refused = dray.migrate("hand-over", "orders", "--without-source", "--yes", fails=True)
+        assert "is moved, and groups are handed over once it is switched" in refused
+    finally:
+        dray.stop()
+
+
 def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Dray) -> None:
     """DeleteRecords takes any offset, and Kafka Streams uses it on all that it passes through Kafka."""
     topic = "purged"

@@ -35,8 +35,10 @@ from dray.runtime import Runtime
 from dray.topics.configs import check_configs
 from dray.topics.errors import TopicError
 from dray.upstream.fences import FenceRefused
+from dray.upstream.group_follower import groups_left
 from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link, source_starts
 from dray.upstream.source import SourceTopic
+from dray.upstream.source_groups import SourceGroups
 
 LOOK_SECONDS: Final = 0.5
 WATCH_SECONDS: Final = 1.0
@@ -302,6 +304,10 @@ class LiveStatus:
     trouble: str = ""
     """Why the source could not be asked."""
     groups: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+    """Those of the groups that wait of which the source has not said how far they have read."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Groups of the source, of any topic, that do not come here, and why."""
     borrowed: int = 0
     """Segments that still belong to the source. They are not counted for a watch."""
 
@@ -342,11 +348,14 @@ async def _status(
     if record is None or not record.is_live:
         return None
     ends: dict[int, int] = {}
+    left: dict[str, str] = {}
     trouble = ""
-    if record.is_classic:
+    if record.is_classic or record.state is MigrationState.SWITCHED:
+        # Once it is switched, groups wait for the source, which may be gone by then.
         try:
             async with _upstream(settings, runtime, record.upstream or "") as cluster:
                 ends, trouble = await known_ends(SourceTopic(cluster, topic))
+                left = groups_left(await SourceGroups(cluster).listed())
         except MigrationRefused as error:
             trouble = str(error)
     partitions = []
@@ -358,7 +367,8 @@ async def _status(
         boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
         partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
     copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream or "")
-    return LiveStatus(topic, record, partitions, trouble, await groups_of(copies, topic))
+    groups = await groups_of(copies, topic)
+    return LiveStatus(topic, record, partitions, trouble, groups.states, groups.unread, left)
 
 
 # --- abort

@@ -19,10 +19,12 @@ from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
+from dray.migration.news import News
 from dray.migration.record import MigrationLost, MigrationRecord, MigrationState
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
+from dray.topics.errors import TopicError
 from dray.upstream.fences import (
     AclFence,
     FenceRefused,
@@ -127,6 +129,7 @@ class KafkaTopic:
         self._memory = memory
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
+        self._news = News(runtime)
         self.read_bytes = 0
         """Of the source, by this process."""
         self.target = LogTarget(rooms.mirror, self._streams, self._hurry)
@@ -259,11 +262,27 @@ class KafkaTopic:
 
     # --- what goes with the topic
 
+    @property
+    def unfollowed_seconds(self) -> float:
+        """Since the groups of its source were last followed."""
+        return self._upstream.groups.unfollowed_seconds
+
     async def follow(self, record: MigrationRecord) -> int:
+        """Groups come first: configs that cannot be followed do not hold them up."""
+        groups = await self._upstream.groups.follow(self._topic)
         if record.state is MigrationState.MIRRORING:
             # Not during a switch: its fence may be a config.
+            await self._follow_configs()
+        return groups
+
+    async def _follow_configs(self) -> None:
+        try:
             await follow_configs(self._upstream.control, self._rooms.topics, self._topic)
-        return await self._upstream.groups.follow(self._topic)
+        except TopicError as error:
+            if self._news.is_news("configs"):
+                _log.warning("configs are not followed", topic=self._topic, reason=str(error))
+        else:
+            self._news.forget("configs")
 
     async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
         boundaries = await boundaries_of(self._rooms.streams, record)

@@ -22,6 +22,7 @@ class WorkedTopic:
     read_bytes: int
     stopped: int
     seen: LiveSeen
+    unfollowed_seconds: float = 0.0
 
 
 class MigratorMetrics:
@@ -54,6 +55,10 @@ class MigratorMetrics:
         )
         self._stopped = make.gauge("dray_mirror_stopped_partitions", "Partitions whose mirror cannot go on")
         self._groups = make.gauge("dray_migration_waiting_groups", "Groups of switched topics at the source")
+        self._unfollowed = make.gauge(
+            "dray_migration_unfollowed_seconds",
+            "Since groups of linked topics were last followed, the longest",
+        )
         self._stragglers = make.gauge(
             "dray_migration_straggler_offsets", "Offsets at sources behind the boundaries of their topics"
         )
@@ -90,6 +95,7 @@ class MigratorMetrics:
         self._lag_seconds.value = max((each.lag.seconds for each in worked.values()), default=0.0)
         self._silent.value = max((each.lag.silent_seconds for each in worked.values()), default=0.0)
         self._stopped.value = sum(each.stopped for each in worked.values())
+        self._unfollowed.value = max((each.unfollowed_seconds for each in worked.values()), default=0.0)
         self._stragglers.value = sum(each.seen.stragglers for each in worked.values())
         self._groups.value = sum(
             each.seen.groups for topic, each in worked.items() if states.get(topic) == "switched"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
 from dray.client.cluster import Cluster
 from dray.client.errors import ClientError, RequestFailed
-from dray.client.groups import GroupCalls
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from dray.protocol.messages.list_transactions import ListTransactionsRequest
 
+from .group_follower import groups_left
 from .source import SourceEnd, SourceTopic
 from .source_configs import source_configs
+from .source_groups import SourceGroups
 
 HOUR_MS: Final = 3_600_000
 SLOW_BYTES_A_SECOND: Final = 20 << 20
 """What a mirror does at least, for the comparison with the source's retention."""
 
+MOST_NAMED: Final = 10
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 
@@ -67,16 +69,17 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
     transactional = await _transactional(cluster, source)
     sizes = await _sizes(cluster, topic, source)
     effective = {name: each.value for name, each in (await source_configs(cluster, topic)).items()}
+    groups, of_groups = await _groups(cluster, topic, count)
     plan = LinkPlan(
         topic,
         cluster.view.topic_ids.get(topic, ZERO_UUID),
         ends,
         sizes,
-        await _groups(cluster, topic),
+        groups,
         transactional,
         (),
     )
-    return replace(plan, notes=notes_on(plan, effective))
+    return replace(plan, notes=[*notes_on(plan, effective), *of_groups])
 
 
 async def source_starts(cluster: Cluster, plan: LinkPlan) -> list[int]:
@@ -170,15 +173,28 @@ async def _sizes(cluster: Cluster, topic: str, source: SourceTopic) -> dict[int,
     return found
 
 
-async def _groups(cluster: Cluster, topic: str) -> list[str]:
-    """That have committed offsets of it."""
-    calls = GroupCalls(cluster)
-    listed = [group.group_id for group in await calls.list_groups()]
-    if not listed:
-        return []
-    committed = await calls.committed_of(listed)
-    return sorted(
-        group
-        for group, offsets in committed.items()
-        if offsets and any(place[0] == topic for place in offsets)
-    )
+async def _groups(cluster: Cluster, topic: str, partitions: int) -> tuple[list[str], list[str]]:
+    """Those that have committed offsets of it, and what is to be said about others."""
+    source = SourceGroups(cluster)
+    listed = await source.listed()
+    left = groups_left(listed)
+    asked = [group_id for group_id in listed if group_id not in left]
+    committed, refused = await source.committed(asked, {topic: range(partitions)})
+    notes = []
+    if left:
+        notes.append(
+            f"groups that are not followed: {_named(f'{name} ({why})' for name, why in left.items())}"
+        )
+    unread = [f"{name} ({refused.get(name, 'no answer')})" for name in asked if name not in committed]
+    if unread:
+        notes.append(
+            "groups whose offsets cannot be read wait here until they can, whatever they read: "
+            f"{_named(unread)}. The migrator's user needs DESCRIBE on groups"
+        )
+    return sorted(name for name, offsets in committed.items() if offsets), notes
+
+
+def _named(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = len(found) - MOST_NAMED
+    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.daemon.simulated_source import RECORD, SimulatedCluster
 
 from dray.client.cluster import Cluster
@@ -13,9 +16,11 @@ from dray.client.errors import RequestFailed
 from dray.daemon import live_topic
 from dray.daemon.live_topic import KafkaTopic, Upstream, WholeTopic
 from dray.migration.mirror_memory import MirrorMemory
+from dray.migration.record import MigrationState
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.topics.errors import InvalidConfig
 from dray.upstream.fences import AclFence, AclsBefore, FenceRefused, SizeFence, StoppedFence
 from dray.upstream.source import Leadership, Probe
 
@@ -122,3 +127,24 @@ def test_the_fence_is_as_the_record_says() -> None:
     assert size.before == "1000"
     assert cast(SizeFence, made.fence("size", {})).before is None
     assert isinstance(made.fence("stopped", {}), StoppedFence)
+
+
+def test_configs_that_cannot_be_followed_do_not_hold_up_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Groups:
+        rounds = 0
+
+        async def follow(self, _: str) -> int:
+            self.rounds += 1
+            return 3
+
+    async def refused(*_: object) -> None:
+        raise InvalidConfig("these two cannot stand together")
+
+    made = topic_with([Probe.OPEN])
+    made._rooms = cast(Any, SimpleNamespace(topics=None))
+    made._upstream = replace(made._upstream, groups=cast(Any, Groups()))
+    monkeypatch.setattr(live_topic, "follow_configs", refused)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert run(made.follow(replace(RECORD, state=MigrationState.MIRRORING))) == 3
+    assert [each["event"] for each in logs] == ["configs are not followed"], "once, not every few seconds"
