@@ -212,6 +212,22 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     moved.close()
 
 
+def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: Dray) -> None:
+    """With offsets of its own, as Flink and Spark have them: it goes on where it was, and is not reset."""
+    topic = "ahead"
+    make_topic(kafka, topic, retention_ms="-1")
+    produce(kafka, topic, range(200))
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    settings = {"bootstrap.servers": dray.bootstrap, "group.id": "its own", "auto.offset.reset": "error"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 150)])
+    assert consumer.poll(1) is None
+    produce(kafka, topic, range(200, 400))
+    found = [message.offset() for message in consumer.consume(50, SECONDS)]
+    assert found == list(range(150, 200))
+    consumer.close()
+
+
 def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, dray: Dray) -> None:
     """It reads both, in different processes. At Dray it begins neither anew."""
     first, second = "parcels", "returns"

@@ -168,8 +168,7 @@ def test_a_source_topic_that_is_deleted_takes_what_was_borrowed(
         move.until(topic, "mirroring")
         move.switch(topic)
         found = boundaries(move.until(topic, "switched", "moved"))
-        if copied:
-            move.until(topic, "moved")
+        if copied:  # the source may go before its last group has left
             move.run("copy", topic, "--yes")
         admin.delete_topics([topic])[topic].result(SECONDS)
         wait_for("the tier is erased", lambda: not list(move.kafka.tier.rglob(f"{topic}-*/*.log")), SECONDS)

@@ -36,7 +36,7 @@ from dray.log.mirroring import (
 )
 from dray.log.origins import BoundaryStands
 from dray.log.producer_state import ProducerStates
-from dray.log.types import LogUnavailable, StreamClosed
+from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
 from dray.records import read_header
 from dray.records.header import CONTROL
@@ -569,3 +569,27 @@ async def test_pieces_are_cut_where_an_entry_would_list_too_many_aborted_transac
     )
     assert [len(piece.aborted) for piece, _ in found] == [2, 2, 2]
     assert [piece.start for piece, _ in found] == [0, 4, 8]
+
+
+async def test_who_is_ahead_of_the_mirror_waits_for_it(world: MirrorWorld) -> None:
+    """A consumer with offsets of its own that comes from the source, or one that reads what it has just
+    produced: it is not told that its offset does not exist. Once the log is ours, it is."""
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    await mirror(log, stream, source, 1)
+    early = await read(log, stream, 6)
+    assert (early.error, early.buffers, early.high_watermark) == (None, [], 3)
+    waiting = asyncio.ensure_future(
+        log.fetch([ReadRequest(stream, 6, 1 << 20)], min_bytes=1, max_bytes=1 << 20, max_wait_ms=60_000)
+    )
+    await mirror(log, stream, source, 1)
+    await world.runtime.sleep(0)
+    assert not waiting.done()
+    await mirror_all(log, stream, source)
+    [found] = await waiting
+    assert committed_in(found, 6)[0] == source.committed[6:]
+    assert await log.mirror.decide(stream, source.end)
+    for broker in (log, world.log()):
+        assert isinstance((await read(broker, stream, source.end + 1)).error, OffsetOutOfRange)
+    below = await read(log, stream, -1)
+    assert isinstance(below.error, OffsetOutOfRange)
