@@ -21,6 +21,7 @@ from dray.migration.live_migration import LiveSettings
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.migration.record import MigrationLost, MigrationRecord, MigrationState
+from dray.migration.stragglers import ProducedStragglers, left_of
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
@@ -287,7 +288,9 @@ class KafkaTopic:
     async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
         boundaries = await boundaries_of(self._rooms.streams, record)
         found = await find_stragglers(self.source, boundaries)
-        return {partition: each.end - each.start for partition, each in found.items()}
+        metadata = self._rooms.stores.metadata
+        progress = await ProducedStragglers(metadata, self._runtime, self._topic, record.topic_id).read()
+        return {partition: each.end - each.start for partition, each in left_of(found, progress).items()}
 
 
 class _AclFence(AclFence):

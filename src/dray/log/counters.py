@@ -78,6 +78,11 @@ class ProducerIds(IdCounter):
         return FIRST_PRODUCER_ID * (1 + self._runtime.uuid().int % _ID_SPACES)
 
 
+def id_space(producer_id: int) -> int:
+    """Those of one cluster of Dray are alike in it; -1 for one that a Kafka gave."""
+    return producer_id // FIRST_PRODUCER_ID if producer_id >= FIRST_PRODUCER_ID else -1
+
+
 def encode(current: int) -> bytes:
     return _VALUE.pack(FORMAT, current)
 

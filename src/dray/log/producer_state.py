@@ -131,6 +131,13 @@ class ProducerStates:
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {expected} is next"
         )
 
+    def has_reached(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Is what the producer sent up to this sequence, in this epoch, in the log?"""
+        producer = self.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return False
+        return (producer.batches[-1].last_sequence - sequence) % SEQUENCES < SEQUENCES // 2
+
     def expected(self, batch: BatchReference) -> int | None:
         """The sequence that is next in the batch's epoch; None for a producer that is not known."""
         producer = self.get(batch.producer_id)
