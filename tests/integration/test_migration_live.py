@@ -321,6 +321,15 @@ def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Dray) ->
     assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [500, 500]
     assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
 
+    dray.until(lambda: dray.status(topic)["state"] == "moved")  # it was a rehearsal
+    assert "is moved already" in dray.migrate("link", topic, "--from-cluster", "old", "--yes", fails=True)
+    here = AdminClient({"bootstrap.servers": dray.bootstrap})
+    here.delete_topics([topic])[topic].result(SECONDS)
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
+    dray.migrate("abort", topic, "--yes")
+
 
 class Working:
     """One producer process at work until it is told to stop: what was acknowledged, and what went wrong."""

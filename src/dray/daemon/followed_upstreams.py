@@ -72,7 +72,3 @@ class FollowedUpstream:
             stored.copy.state_with(topic) is CopyState.FOLLOWED and stored.source == self._name
             for stored in (await self._copies.read_all()).values()
         )
-
-    async def forget(self, topic: str) -> None:
-        """The topic does not come here after all."""
-        await self._copies.forget_topic(topic)

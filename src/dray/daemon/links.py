@@ -99,6 +99,10 @@ def link(
                 request.upstream, cluster, rooms, runtime, settings.upstream.group_interval
             )
             rooms.attacher.before_seen = lambda: groups.follow(topic, at_once=True)
+            earlier = await rooms.attacher.migrations.read(topic)
+            copies = _copies(rooms, runtime, None if earlier is None else earlier.upstream)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic, moved=True)
+            await rooms.attacher.forget_deleted(topic)
             finished = await rooms.attacher.finish(topic)
             if finished is not None:
                 return finished
@@ -366,8 +370,7 @@ async def _status(
             continue
         boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
         partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
-    copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream or "")
-    groups = await groups_of(copies, topic)
+    groups = await groups_of(_copies(rooms, runtime, record.upstream), topic)
     return LiveStatus(topic, record, partitions, trouble, groups.states, groups.unread, left)
 
 
@@ -398,13 +401,19 @@ def abort(
                     await SourcePatience(topic, runtime, said).ask(live.control, made.withdraw)
             if record.upstream is None:
                 return await rooms.attacher.abort(topic)
-            copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
-            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic)
+            copies = _copies(rooms, runtime, record.upstream)
+            is_over = record.state in (MigrationState.SWITCHED, MigrationState.MOVED)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic, moved=is_over)
             done = await rooms.attacher.abort(topic)
             await copies.forget_topic(topic)  # once more: a round of a migrator may have been under way
             return done
 
     return migration.run(work)
+
+
+def _copies(rooms: migration.Rooms, runtime: Runtime, upstream: str | None) -> GroupCopies:
+    """Of the groups that come from there."""
+    return GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, upstream or "")
 
 
 # --- the source

@@ -130,14 +130,14 @@ class GroupCopy:
         state = CopyState.FOLLOWED if self.state is CopyState.FOUND else self.state
         return replace(self, state=state, later=later or None)
 
-    def without(self, topic: str) -> GroupCopy | None:
+    def without(self, topic: str, *, moved: bool = False) -> GroupCopy | None:
         """As it is once a topic does not come here after all. None where nothing is left of it. What has
-        moved stays so."""
+        moved stays so, unless that is to be forgotten too: the topic is gone from here."""
         later = {name: each for name, each in (self.later or {}).items() if name != topic}
-        if self.state is CopyState.MOVED:
+        if self.state is CopyState.MOVED and not moved:
             return replace(self, later=later or None)
         rest = {name: each for name, each in self.topics.items() if name != topic}
-        return replace(self, topics=rest, later=later or None) if rest else None
+        return replace(self, topics=rest, later=later or None) if rest or later else None
 
 
 def copied_topics(offsets: Offsets, topic_ids: Mapping[str, UUID]) -> dict[str, CopiedTopic]:

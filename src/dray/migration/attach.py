@@ -63,6 +63,7 @@ from dray.migration.record import (
     MigrationState,
 )
 from dray.migration.segment_bytes import PlainSegment, SegmentBytes, UnpackedSegment
+from dray.migration.stragglers import ProducedStragglers
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.runtime import Runtime
 from dray.topics import Topics
@@ -156,6 +157,7 @@ class Attacher:
         plan = order.plan
         if plan.refused:
             raise MigrationRefused(str(plan.refused[0]))
+        await self.forget_deleted(plan.topic)
         if await self.topics.refresh(plan.topic, barrier=True) is not None:
             known = await self.migrations.read(plan.topic)
             if known is None:
@@ -392,11 +394,28 @@ class Attacher:
             return None
         return await self.publish(topic, record)
 
+    async def forget_deleted(self, topic: str) -> MigrationRecord | None:
+        """A migration that came to its end, and whose topic was deleted since, is over: the name may be used
+        again, for the same source too. The record that went; None where there is no such one."""
+        record = await self.migrations.read(topic)
+        if record is None or record.state not in (*ENDED, MigrationState.SWITCHED):
+            return None
+        found = await self.topics.refresh(topic, barrier=True)
+        if found is not None and not set(found.streams).isdisjoint(record.streams):
+            return None
+        await self.before_forgotten()
+        await ProducedStragglers(self._metadata, self.runtime, topic, record.topic_id).forget()
+        await self.migrations.forget(topic, record)
+        return record
+
     # --- abort
 
     async def abort(self, topic: str) -> MigrationRecord | None:
         """Take back what an attach has left that did not come to its end, or a topic that its source still
         owns. None: there is nothing. A switch that is under way is withdrawn before (`live_migration.py`)."""
+        forgotten = await self.forget_deleted(topic)
+        if forgotten is not None:
+            return forgotten
         record = await self.migrations.read(topic)
         if record is None:
             return None

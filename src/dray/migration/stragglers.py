@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dray.metadata import keys
 from dray.metadata.codec import HexUuid, JsonCodec
-from dray.metadata.contract import ABSENT, MetadataStore, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataStore, Put
 from dray.metadata.update import ALL_FAILURES, update
 from dray.migration.found import MigrationRefused
 from dray.records import Record
@@ -108,6 +108,10 @@ class ProducedStragglers:
             return progress if await self._put(progress, version) else None
 
         return await update(self._runtime, attempt, ALL_FAILURES)
+
+    async def forget(self) -> None:
+        """The topic is gone, and another may have its name."""
+        await self._store.write(keys.CLUSTER_DOMAIN, [Delete(keys.stragglers(self._topic))])
 
     async def _read(self) -> tuple[StragglerProgress, int] | None:
         await self._store.barrier(keys.CLUSTER_DOMAIN)

@@ -51,9 +51,7 @@ def stragglers(
     if json:
         print_json(_as_plain(topic, found))
     elif not found.shown:
-        print(
-            f"topic {topic}: no record {'that is decided ' if found.undecided else ''}is left at the source"
-        )
+        print(f"topic {topic}: no record is left behind at the source")
     else:
         _print(topic, found)
     if found.shown and not produce:

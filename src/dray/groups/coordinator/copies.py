@@ -196,20 +196,21 @@ class GroupCopies:
 
         return await update(self._runtime, attempt, ALL_FAILURES)
 
-    async def forget_topic(self, topic: str) -> None:
-        """The topic does not come here after all. A group that came with no other one is free again."""
+    async def forget_topic(self, topic: str, *, moved: bool = False) -> None:
+        """The topic does not come here after all. A group that came with no other one is free again. `moved`:
+        it was here and was deleted, so that groups which came with it may come again."""
         async for group_id, stored in self._each():
-            if stored.source == self.source and stored.copy.without(topic) != stored.copy:
-                await update(self._runtime, partial(self._forget, group_id, topic), ALL_FAILURES)
+            if stored.source == self.source and stored.copy.without(topic, moved=moved) != stored.copy:
+                await update(self._runtime, partial(self._forget, group_id, topic, moved), ALL_FAILURES)
 
-    async def _forget(self, group_id: str, topic: str) -> bool | None:
+    async def _forget(self, group_id: str, topic: str, moved: bool) -> bool | None:
         domain, key = keys.domain_of_group(group_id, self._domains), keys.followed_group(group_id)
         await self._store.barrier(domain)
         found = await self._store.get(domain, key)
         if found is None:
             return True
         copy = decode_copy(group_id, found.value)
-        rest = copy.without(topic)
+        rest = copy.without(topic, moved=moved)
         if copy.source != self.source or rest == copy:
             return True
         operation: Operation = Delete(key, found.version)

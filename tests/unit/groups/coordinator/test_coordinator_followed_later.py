@@ -211,6 +211,25 @@ def test_later_topics_are_stored_beside_the_others() -> None:
     run(play())
 
 
+@simulated
+async def test_groups_of_a_topic_that_was_deleted_here_may_come_with_it_again() -> None:
+    """A rehearsal: the topic had moved, was deleted here, and is linked again."""
+    moved = Moved()
+    broker = await moved.begin()
+    assert await fetched(broker, ("a", 0)) == [7]
+    await moved.follows.copies.forget_topic("a")
+    assert moved.copy().state is CopyState.MOVED, "while the topic is here, it stays so"
+    await moved.follows.copies.forget_topic("a", moved=True)
+    assert moved.world.records(keys.FOLLOWED_GROUPS) == []
+    moved.there.members = 0
+    moved.there.commit(12)
+    assert (await moved.follows.follower.run_once()).handed_over == [GROUP]
+    await broker.stop()
+    other = await moved.world.broker(2)
+    assert await fetched(other, ("a", 0)) == [12]
+    await other.stop()
+
+
 # --- what the source does not tell
 
 
