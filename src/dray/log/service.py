@@ -366,7 +366,7 @@ class Log:
         return await self._times.latest_timestamp(stream)
 
     async def delete_records(self, stream: int, before: int) -> int:
-        start = await self._retention.raise_start(stream, before)
+        start = await self._retention.raise_start(stream, before, only_ours=True)
         self._committers[stream % self._domains].forget(stream)  # sealed, perhaps
         await self.start_raised(stream)
         return start

@@ -34,7 +34,7 @@ from dray.log.mirroring import (
     MirrorLost,
     MirrorRefused,
 )
-from dray.log.origins import BoundaryStands
+from dray.log.origins import BoundaryStands, SourceOwnsLog
 from dray.log.producer_state import ProducerStates
 from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
@@ -593,3 +593,17 @@ async def test_who_is_ahead_of_the_mirror_waits_for_it(world: MirrorWorld) -> No
         assert isinstance((await read(broker, stream, source.end + 1)).error, OffsetOutOfRange)
     below = await read(log, stream, -1)
     assert isinstance(below.error, OffsetOutOfRange)
+
+
+async def test_records_are_deleted_at_the_source_while_that_owns_them(world: MirrorWorld) -> None:
+    """Else the copy would begin later than the source, and both go on."""
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    await mirror_all(log, stream, source)
+    for before in (4, -1, 99):
+        with pytest.raises(SourceOwnsLog):
+            await log.delete_records(stream, before)
+    assert (await world.log().bounds(stream)).start == 0
+    assert await log.mirror.raise_start(stream, 3) == 3, "the mirror follows the source's start"
+    assert await log.mirror.decide(stream, source.end)
+    assert await log.delete_records(stream, 4) == 4
