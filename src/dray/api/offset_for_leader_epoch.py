@@ -29,7 +29,6 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-
 _ENDS_ELSEWHERE: Final = (1 << 63) - 1
 
 
