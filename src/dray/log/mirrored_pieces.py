@@ -24,7 +24,13 @@ from dray.log.entries import NO_TIMESTAMP, EntryKind, HighWatermark, IndexEntry
 from dray.log.foreign_attach import DAY_MS, PIECE_BYTES
 from dray.log.foreign_tables import AbortedRange, ForeignLayout, SegmentRow, SegmentTable
 from dray.log.origins import NO_EPOCH
-from dray.log.producer_state import SEQUENCES, ProducerEntry, ProducerStates, RememberedBatch
+from dray.log.producer_state import (
+    RETRIED_MS,
+    SEQUENCES,
+    ProducerEntry,
+    ProducerStates,
+    RememberedBatch,
+)
 from dray.records import HEADER_SIZE, NO_PRODUCER, BatchHeader, Buffer, filler, read_header
 from dray.records.header import LOG_APPEND_TIME
 
@@ -205,13 +211,16 @@ def _fold(producers: ProducerStates, batch: SegmentBatch, data: Buffer, now_ms: 
         if is_hole(header):
             producers.clear()
         return
+    known = producers.get(header.producer_id)
+    at_ms = _written_ms(header.max_timestamp, now_ms, producers.expiry_ms)
+    if known is not None:
+        at_ms = max(at_ms, known.last_ms)
     if batch.is_control:
         if marker_of(data, batch) is None:
             return
-        known = producers.get(header.producer_id)
         if known is None or header.producer_epoch != known.epoch:
-            known = ProducerEntry(header.producer_epoch, now_ms, (NO_BATCH,))
-        producers.put(header.producer_id, known._replace(last_ms=now_ms))
+            known = ProducerEntry(header.producer_epoch, at_ms, (NO_BATCH,))
+        producers.put(header.producer_id, known._replace(last_ms=at_ms))
         return
     producers.remember(
         header.producer_id,
@@ -223,5 +232,15 @@ def _fold(producers: ProducerStates, batch: SegmentBatch, data: Buffer, now_ms: 
             header.base_offset,
             header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1,
         ),
-        now_ms,
+        at_ms,
     )
+
+
+def _written_ms(timestamp: int, now_ms: int, expiry_ms: int) -> int:
+    """When a batch that is mirrored now was written, for its producer's expiry. A leader of Kafka goes by the
+    time in the batch, and so its producers of long ago are not among those it remembers: they need not be
+    here either, though they are mirrored today. But each is kept for as long as a batch may be sent again,
+    whatever its times say."""
+    if timestamp < 0:
+        return now_ms
+    return min(now_ms, max(timestamp, now_ms - expiry_ms) + RETRIED_MS)

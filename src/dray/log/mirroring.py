@@ -133,7 +133,7 @@ class StreamMirror:
         self._store = store
         self._runtime = runtime
         self._retention = retention
-        self._states = MirrorStates(store, segments, expiry or UndoubtedClock(runtime))
+        self._states = MirrorStates(store, segments, runtime, expiry or UndoubtedClock(runtime))
         self._objects = MirroredObjects(store, objects, runtime, settings, self._states)
         self._most_streams = max(1, store.limits.operations // 4)
 
