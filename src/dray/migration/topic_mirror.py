@@ -34,7 +34,7 @@ from dray.log.mirroring import (
 )
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
-from dray.migration.leader_reads import Answers, LeaderReads, PieceReader
+from dray.migration.leader_reads import Answers, LeaderReads, PieceReader, size_of
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
@@ -290,7 +290,8 @@ class TopicMirror:
                     commit = self._commit(
                         gathered, tails, self._more_follows(reading), after, planned, commits[-1:]
                     )
-                    commits.append(self._runtime.spawn(commit, "mirror commit"))
+                    held = _giving_back(commit, reads, _size(gathered))
+                    commits.append(self._runtime.spawn(held, "mirror commit"))
             await self._end_commits(commits, 0)
         except AuthenticationFailed:
             raise
@@ -322,10 +323,11 @@ class TopicMirror:
         gathered: dict[int, _Gathered] = {}
         total = 0
         first: float | None = None
-        while reading:
+        while reading and not (gathered and reads.is_held_up(reading)):
             asked, answers = await reads.next(reading)
             self._news.forget(leader)
             size = self._take(asked, answers, gathered, reading)
+            reads.give_back(size_of(answers) - size)  # what was asked for in vain
             if any(isinstance(answer, MirrorOvertaken) for answer in answers.values()):
                 break  # a hole is committed by itself: what is aborted behind it is another answer's to say
             reads.read_ahead(reading)
@@ -339,7 +341,7 @@ class TopicMirror:
                 break
             if first is None and now >= look_at:
                 break
-            if 0 < size < self._limits.small_bytes and linger:
+            if 0 < size < self._limits.small_bytes and linger and not reads.is_behind(reading):
                 await self._runtime.sleep(self._limits.small_seconds)
         return gathered
 
@@ -427,6 +429,8 @@ class TopicMirror:
         self, gathered: Mapping[int, _Gathered], tails: MutableMapping[int, MirrorTail]
     ) -> MirrorPlan:
         joined = {partition: await self._joined(some.pieces) for partition, some in gathered.items()}
+        for partition, some in gathered.items():
+            some.pieces = [joined[partition]]  # they are not kept twice
         plan = await self._mirror.plan(
             [
                 MirroredBatches(
@@ -507,6 +511,14 @@ class TopicMirror:
                     _log.info("mirror: the start was not raised", partition=partition, error=str(error))
                 else:
                     self._places[partition] = self._places[partition]._replace(start=start)
+
+
+async def _giving_back(commit: Awaitable[set[int]], reads: LeaderReads, size: int) -> set[int]:
+    """What was committed, or was not, is not in memory any more."""
+    try:
+        return await commit
+    finally:
+        reads.give_back(size)
 
 
 def _size(gathered: Mapping[int, _Gathered]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -38,7 +38,12 @@ from dray.upstream.source import SourceProducer
 A: Address = ("a", 9092)
 B: Address = ("b", 9092)
 LIMITS = MirrorLimits(
-    answer_bytes=2000, partition_bytes=500, object_bytes=1000, small_answer_bytes=300, small_bytes=200
+    answer_bytes=2000,
+    partition_bytes=500,
+    object_bytes=1000,
+    small_answer_bytes=400,
+    idle_answer_bytes=300,
+    small_bytes=200,
 )
 WAIT_SECONDS = 0.5
 TOPIC_ID = UUID(int=7)
@@ -83,7 +88,10 @@ class FakeSource:
             await self.runtime.sleep(WAIT_SECONDS / 50)
             if leader in self.unreachable:
                 raise ClientError("gone")
-            found = {partition: self._answer(leader, partition, place) for partition, place in places.items()}
+            found, left = {}, most_bytes or 1 << 30
+            for partition, place in places.items():
+                found[partition] = answer = self._answer(leader, partition, place, left)
+                left -= len(answer.batches) if isinstance(answer, MirrorPiece) else 0
             if any(not isinstance(each, MirrorPiece) or each.batches for each in found.values()):
                 break
         self.read_bytes += sum(
@@ -91,7 +99,8 @@ class FakeSource:
         )
         return found
 
-    def _answer(self, leader: Address, partition: int, place: MirrorPlace) -> MirrorAnswer:
+    def _answer(self, leader: Address, partition: int, place: MirrorPlace, left: int) -> MirrorAnswer:
+        """`left`: what the answer still has room for. The first batch comes in any case."""
         if self.leaders.get(partition) != leader:
             return RequestFailed("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition in self.stopped:
@@ -99,7 +108,8 @@ class FakeSource:
         if place.offset < self.starts.get(partition, 0):
             return MirrorOvertaken(partition, self.starts[partition])
         log = self.logs[partition]
-        data, aborted = log.answer(place.offset, most_bytes=LIMITS.partition_bytes)
+        most = 0 if left <= 0 else 1 << 30
+        data, aborted = log.answer(place.offset, most, min(left, LIMITS.partition_bytes))
         after = place
         for batch in walk_batches(data):
             after = MirrorPlace(batch.last_offset + 1, batch.header.leader_epoch)
@@ -252,7 +262,9 @@ async def test_damage_stops_its_partition(mirrored: Mirrored) -> None:
     assert "checksum" in str(mirror.progress[2].stopped)
 
 
-def unchecked(source: FakeSource, leader: Address, partition: int, place: MirrorPlace) -> MirrorPiece:
+def unchecked(
+    source: FakeSource, leader: Address, partition: int, place: MirrorPlace, left: int
+) -> MirrorPiece:
     """As a reader would give it that does not look at checksums."""
     log = source.logs[partition]
     data, _ = log.answer(place.offset)
@@ -406,10 +418,10 @@ async def test_few_leaders_are_read_in_large_answers_at_a_time(mirrored: Mirrore
         mirrored.source.asked.clear()
         assert memory.take(), "it is given back"
         memory.give_back()
-        fill(mirrored.source, 3)
+        fill(mirrored.source, 1)
         await mirrored.until_all()
         await mirrored.world.runtime.sleep(60)
-        assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}, "what trickles in is not much"
+        assert max(mirrored.source.asked) <= LIMITS.small_answer_bytes, "what trickles in is not much"
         fill(mirrored.source, 200)
         await mirrored.until_all()
         assert LIMITS.answer_bytes in mirrored.source.asked
@@ -421,8 +433,50 @@ async def test_without_room_for_large_answers_all_are_small(mirrored: Mirrored) 
     fill(mirrored.source, 100)
     async with mirrored.running(mirrored.mirror(memory=MirrorMemory(0))):
         await mirrored.until_all()
-    assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}
+        assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes, LIMITS.idle_answer_bytes}
+        mirrored.source.asked.clear()
+        await mirrored.world.runtime.sleep(60)
+        assert set(mirrored.source.asked) == {LIMITS.idle_answer_bytes}, "nothing is known to come"
     await mirrored.check()
+
+
+@pytest.mark.parametrize("room", [300, 1000, 5000])
+async def test_the_memory_of_many_mirrors_has_a_bound(mirrored: Mirrored, room: int) -> None:
+    """However many topics there are, and however slow the log is: what was read and is not stored yet fits
+    into the room. None waits for ever, though all hold something and want more."""
+    world, memory = mirrored.world, MirrorMemory(0, room)
+    topics = [mirrored]
+    for _ in range(5):
+        logs = {partition: SourceLog() for partition in range(4)}
+        source = FakeSource(world.runtime, logs, {0: A, 1: A, 2: B, 3: B})
+        streams = {partition: await world.classic(mirrored.log) for partition in logs}
+        topics.append(Mirrored(world, mirrored.log, source, streams))
+    for topic in topics:
+        fill(topic.source, 12)
+    taken = most = 0
+    commit_plan = mirrored.log.mirror.commit_plan
+
+    async def slowly(plan: MirrorPlan, **options: Any) -> Any:
+        nonlocal taken, most
+        read = sum(sum(topic.sizes) for topic in topics)
+        most = max(most, read - taken)
+        await world.runtime.sleep(3)
+        found = await commit_plan(plan, **options)
+        taken += sum(len(parts.data) for parts in plan.parts.values())
+        return found
+
+    mirrored.log.mirror.commit_plan = slowly  # type: ignore[method-assign]
+    async with AsyncExitStack() as stack:
+        for topic in topics:
+            await stack.enter_async_context(topic.running(topic.mirror(memory=memory)))
+        for topic in topics:
+            await topic.until_all()
+    # One answer is of whole batches: it may be larger than was asked for.
+    largest = max(size for topic in topics for size in topic.sizes)
+    assert 0 < most <= room + 4 * largest
+    assert memory.reserved == 0, "all of it was given back"
+    for topic in topics:
+        await topic.check()
 
 
 async def test_a_leader_that_does_not_answer_is_named_now_and_then(mirrored: Mirrored) -> None:
