@@ -105,8 +105,9 @@ class UpstreamSection(Section):
     mirror_bytes: Annotated[int, Size(0, 1 << 40)] = Field(
         default=512 << 20,
         description="Memory of a migrator for what it reads of sources and has not stored yet, of all its "
-        "topics together; 64 MiB at least. A broker of a source that has much to give is read in large answers, "
-        "which take 144 MiB; as many at a time as leave 64 MiB for all others, which are read in small ones.",
+        "topics together; 64 MiB at least. A broker of a source that has much to give is read in large "
+        "answers, which take 144 MiB: as many at a time as leave 64 MiB for all others. Those are read in "
+        "small ones.",
     )
     forward_bytes: Annotated[int, Size(1 << 20, 1 << 36)] = Field(
         default=128 << 20,

@@ -184,6 +184,9 @@ class KafkaTopic:
             if progress.stopped is not None
         }
 
+    def try_stopped_again(self) -> bool:
+        return self._mirror is not None and self._mirror.try_stopped_again()
+
     @property
     def progress(self) -> Mapping[int, MirrorProgress]:
         """By partition, as far as this process knows."""

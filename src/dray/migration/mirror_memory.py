@@ -2,9 +2,9 @@
 
 A leader that has much to give is read in large answers: large objects are what makes a mirror fast. That
 takes so much memory that only some leaders are read so at a time. The others are read in small answers
-meanwhile, and those that have nothing more to give at once in very small ones. A process may mirror any number
-of topics, each of any number of leaders: so a small answer has to have its room before it is asked for, and
-keeps it until what came is in the log. Where there is no room, leaders wait for it in turn.
+meanwhile, and those that have nothing more to give at once in very small ones. A process may mirror any
+number of topics, each of any number of leaders: so a small answer has to have its room before it is asked
+for, and keeps it until what came is in the log. Where there is no room, leaders wait for it in turn.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import structlog
 
-from dray.client.cluster import PASSING, Address
+from dray.client.cluster import Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.log.mirrored_pieces import hole_before
 from dray.log.mirroring import (
@@ -38,7 +38,7 @@ from dray.migration.leader_reads import Answers, LeaderReads, PieceReader, size_
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorOvertaken, MirrorPiece, MirrorPlace
+from dray.upstream.mirror import PASSING_READS, MirrorOvertaken, MirrorPiece, MirrorPlace
 from dray.upstream.source import SourceProducer
 
 _log = structlog.get_logger(__name__)
@@ -126,17 +126,29 @@ class TopicMirror:
         self._dry: dict[int, int] = {}  # where an answer had nothing at all
         self._hurry_until = float("-inf")
         self._reading: dict[Address, dict[int, MirrorPlace]] = {}  # where each leader's next pieces begin
-        self._unled = asyncio.Event()  # a partition has lost its leader
+        self._wake = asyncio.Event()  # a partition has lost its leader, or is to be tried again
         self._news = News(runtime)
+        self._again: set[int] = set()  # partitions that stopped and are to be tried again
+        self._is_running = False
         self.progress: dict[int, MirrorProgress] = {}
 
     def hurry(self) -> None:
         """Commit what comes at once, for the next seconds: a switch waits for it."""
         self._hurry_until = self._runtime.monotonic() + HURRY_SECONDS
 
+    def try_stopped_again(self) -> bool:
+        """Partitions that could not go on are tried once more; the others work on meanwhile. False where none
+        do: then `run` has ended."""
+        if not self._is_running:
+            return False
+        self._again.update(each for each, progress in self.progress.items() if progress.stopped is not None)
+        self._wake.set()
+        return True
+
     async def run(self) -> None:
         """Raises `AuthenticationFailed`: a password does not become right by being sent again."""
         at_work: dict[asyncio.Task[None], Address] = {}
+        self._is_running = True
         try:
             while True:
                 await self._begin_partitions()
@@ -154,6 +166,7 @@ class TopicMirror:
                     del self._reading[at_work.pop(task)]
                     task.result()
         finally:
+            self._is_running = False
             for task in at_work:
                 task.cancel()
             if at_work:
@@ -170,18 +183,18 @@ class TopicMirror:
         }
 
     async def _until_something_ends(self, at_work: Collection[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Or a partition has no leader: then only for a moment."""
-        unled = self._runtime.spawn(self._unled.wait(), "mirror: a partition without a leader")
-        is_idle = not at_work or self._waiting() or self._missing()
+        """Or a partition has no leader, or is to be tried again: then only for a moment."""
+        woken = self._runtime.spawn(self._wake.wait(), "mirror: a partition that nobody reads")
+        is_idle = not at_work or self._waiting() or self._missing() or self._again
         seconds = self._limits.pause_seconds if is_idle else None
         try:
             done, _ = await asyncio.wait(
-                [*at_work, unled], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                [*at_work, woken], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            unled.cancel()
-        if unled in done:
-            self._unled.clear()
+            woken.cancel()
+        if woken in done:
+            self._wake.clear()
             await self._runtime.sleep(self._limits.pause_seconds)
         return {task for task in at_work if task in done}
 
@@ -189,10 +202,17 @@ class TopicMirror:
         return len(self.progress) < len(self._streams)
 
     async def _begin_partitions(self) -> None:
-        """Where they stand: those of which that is not known yet."""
+        """Where they stand: those of which that is not known yet, and those that are tried again."""
         for partition, stream in self._streams.items():
             if partition not in self.progress:
                 await self._look_again(partition, stream)
+            elif partition in self._again:
+                progress = self.progress[partition]
+                why, progress.stopped = progress.stopped, None
+                if await self._look_again(partition, stream):
+                    self._again.discard(partition)
+                else:
+                    progress.stopped = why
 
     async def _look_again(self, partition: int, stream: int) -> bool:
         """Where the partition stands by now. False where that could not be found out."""
@@ -363,8 +383,8 @@ class TopicMirror:
                 self._take_hole(answer, asked[partition], gathered, reading)
                 continue
             del reading[partition]
-            if isinstance(answer, RequestFailed) and answer.code in PASSING:
-                self._unled.set()
+            if isinstance(answer, RequestFailed) and answer.code in PASSING_READS:
+                self._wake.set()
             else:
                 self._stop(partition, str(answer))
         if not size:

@@ -72,6 +72,10 @@ class MirrorStopped(Exception):
         self.partition = partition
 
 
+PASSING_READS: Final = PASSING | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""Also of a broker that has just been started, and does not know its partitions yet. Whether the topic is
+gone is said by the metadata."""
+
 MirrorAnswer: TypeAlias = MirrorPiece | MirrorOvertaken | MirrorStopped | RequestFailed
 
 
@@ -199,7 +203,7 @@ def piece_of(answer: PartitionData, place: MirrorPlace, *, checksums: bool = Tru
         )
     if answer.error_code:
         text = f"cannot mirror partition {partition}: {ErrorCode.name_of(answer.error_code)}"
-        if answer.error_code not in PASSING:
+        if answer.error_code not in PASSING_READS:
             raise MirrorStopped(partition, text)
         raise RequestFailed(text, answer.error_code)
     records = memoryview(joined(answer.records))

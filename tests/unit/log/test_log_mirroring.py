@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -19,6 +18,7 @@ from tests.unit.log.mirror_harness import (
     committed_in,
     mirror,
     mirror_all,
+    played,
     read_on,
     written,
 )
@@ -125,32 +125,6 @@ async def test_an_entry_is_of_one_day_where_the_broker_stamped_the_times(world: 
 
 
 # --- aborted transactions
-
-
-def played(random: Random) -> Iterator[SourceLog]:
-    """A source at several moments: transactions of three producers that overlap, one with a later epoch after
-    each abort, and records without a transaction between them."""
-    source = SourceLog()
-    producers = {number: Producer(number, 0, 0) for number in (1, 2, 3)}
-    for step in range(40):
-        number = random.choice(list(producers))
-        producer = producers[number]
-        match random.randrange(5):
-            case 0 | 1:
-                source.append([b"t%d" % step] * random.randint(1, 3), producer, transactional=True)
-                producers[number] = producer._replace(sequence=producer.sequence + 3)
-            case 2 if number in source.open:
-                source.mark(producer, ABORT)
-            case 3 if number in source.open:
-                source.mark(producer, COMMIT)
-            case _:
-                source.append([b"p%d" % step], hole=random.choice([0, 0, 2]))
-        if random.random() < 0.3:
-            yield source
-    for producer in producers.values():
-        if producer.producer_id in source.open:
-            source.mark(producer, random.choice([ABORT, COMMIT]))
-    yield source
 
 
 @pytest.mark.parametrize("seed", range(25))

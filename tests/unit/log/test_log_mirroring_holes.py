@@ -19,10 +19,10 @@ from tests.unit.log.mirror_harness import (
     committed_in,
     mirror,
     mirror_all,
+    played,
     read_on,
     written,
 )
-from tests.unit.log.test_log_mirroring import played
 
 from dray.foreign.batches import ABORT, COMMIT, walk_batches
 from dray.log import Log

@@ -20,6 +20,7 @@ from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.foreign.batches import ABORT, walk_batches
 from dray.log import Log
 from dray.log.mirroring import MirroredBatches, MirrorPlan
+from dray.log.types import LogUnavailable
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
@@ -60,6 +61,7 @@ class FakeSource:
     known: dict[int, Address] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     stopped: dict[int, str] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)  # to a broker that was just started
     unreachable: set[Address] = field(default_factory=set)
     failure: Exception | None = None
     read_bytes: int = 0
@@ -103,6 +105,8 @@ class FakeSource:
         """`left`: what the answer still has room for. The first batch comes in any case."""
         if self.leaders.get(partition) != leader:
             return RequestFailed("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition in self.unknown:
+            return RequestFailed("not yet", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition in self.stopped:
             return MirrorStopped(partition, self.stopped[partition])
         if place.offset < self.starts.get(partition, 0):
@@ -246,6 +250,61 @@ async def test_a_partition_that_cannot_go_on_stops_no_other(mirrored: Mirrored) 
             await mirrored.until(partition, mirrored.source.logs[partition].end)
     assert mirror.progress[1].stopped == "partition 1: the source's history differs"
     assert mirror.progress[1].end == 0
+
+
+async def test_a_stopped_partition_is_tried_again_beside_the_others(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 10)
+    mirrored.source.stopped[1] = "not authorized"
+    mirror = mirrored.mirror()
+    assert not mirror.try_stopped_again(), "it has not begun"
+    async with mirrored.running(mirror):
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        read = sum(mirrored.sizes)
+        assert mirror.try_stopped_again()
+        await mirrored.world.runtime.sleep(10)
+        assert mirror.progress[1].stopped == "partition 1: not authorized", "as before"
+        del mirrored.source.stopped[1]
+        assert mirror.try_stopped_again()
+        await mirrored.until_all()
+    again = sum(mirrored.sizes) - read
+    assert again == sum(map(len, mirrored.source.logs[1].batches)), "no other is read again"
+    assert mirror.progress[1].stopped is None
+    await mirrored.check()
+
+
+async def test_a_leader_that_does_not_know_its_partitions_yet_is_asked_again(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 3)
+    mirrored.source.unknown.add(1)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        await mirrored.until(0, mirrored.source.logs[0].end)
+        assert mirror.progress[1].stopped is None
+        mirrored.source.unknown.clear()
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_a_stopped_partition_waits_for_a_log_that_does_not_answer(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 3)
+    mirrored.source.stopped[1] = "not authorized"
+    mirror = mirrored.mirror()
+    place = mirrored.log.mirror.place
+
+    async def fails(stream: int) -> Any:
+        raise LogUnavailable("not now")
+
+    async with mirrored.running(mirror):
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        mirrored.source.stopped.clear()
+        mirrored.log.mirror.place = fails  # type: ignore[method-assign]
+        assert mirror.try_stopped_again()
+        await mirrored.world.runtime.sleep(5)
+        assert mirror.progress[1].stopped is not None
+        mirrored.log.mirror.place = place  # type: ignore[method-assign]
+        await mirrored.until_all()
+    await mirrored.check()
 
 
 async def test_damage_stops_its_partition(mirrored: Mirrored) -> None:

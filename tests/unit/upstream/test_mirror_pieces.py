@@ -102,12 +102,11 @@ def test_a_partition_that_cannot_go_on(found: PartitionData, why: str) -> None:
     assert "\n" not in str(stopped.value)
 
 
-def test_a_leader_that_moved_is_no_reason_to_stop() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_leader_that_moved_or_was_just_started_is_no_reason_to_stop(code: ErrorCode) -> None:
     with pytest.raises(RequestFailed) as failed:
-        piece_of(
-            PartitionData(partition_index=3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), MirrorPlace(5)
-        )
-    assert failed.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        piece_of(PartitionData(partition_index=3, error_code=code), MirrorPlace(5))
+    assert failed.value.code == code
 
 
 async def test_a_partition_that_cannot_go_on_holds_up_no_other_of_its_leader() -> None:
