@@ -51,6 +51,8 @@ def test_it_ends_well_only_where_nothing_is_left(
     monkeypatch.setattr(stragglers, "produce", produce)
     done = CliRunner().invoke(app, ["migrate", "stragglers", "orders", *options])
     assert sent == (["orders"] if produced else [])
+    assert ("no record is left" in done.output) == (not found.shown and not found.undecided)
+    assert ("with --produce they are not counted" in done.output) == (found is MARKERS and not produced)
     if fails is None:
         assert done.exception is None, done.output
         return

@@ -50,10 +50,14 @@ def stragglers(
     found = daemon.look(settings, topic, say)
     if json:
         print_json(_as_plain(topic, found))
-    elif not found.shown:
-        print(f"topic {topic}: no record is left behind at the source")
-    else:
+    elif found.shown:
         _print(topic, found)
+    elif not found.undecided:
+        print(f"topic {topic}: no record is left behind at the source")
+        if found.ranges and not produce:
+            print(
+                "some offsets are, without any record that is missing here: with --produce they are not counted"
+            )
     if found.shown and not produce:
         raise Failure(f"topic {topic}: records are at the source alone: add --produce to produce them here")
     if found.shown and not yes:
