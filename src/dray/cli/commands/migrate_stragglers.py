@@ -55,9 +55,7 @@ def stragglers(
     elif not found.undecided:
         print(f"topic {topic}: no record is left behind at the source")
         if found.ranges and not produce:
-            print(
-                "some offsets are, without any record that is missing here: with --produce they are not counted"
-            )
+            print("some offsets are, without a record that is missing: with --produce they are not counted")
     if found.shown and not produce:
         raise Failure(f"topic {topic}: records are at the source alone: add --produce to produce them here")
     if found.shown and not yes:
