@@ -147,7 +147,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
         (aborted_list_dropped, 7),
-        (history_not_compared, 506),
+        (history_not_compared, 577),
     )
 }
 """By name, each with the seed from which on it is looked for."""
@@ -161,8 +161,8 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (lift_late, late_lift, 4),
         (group_copied_after_it_moved, forgotten_consumers, 4),
         (more_is_passed_over_than_was_deleted, overtaken, 1),
-        (answers_reach_over_holes, overtaken, 9),
-        (producers_kept_over_a_hole, overtaken, 10),
+        (answers_reach_over_holes, overtaken, 2),
+        (producers_kept_over_a_hole, overtaken, 28),
     )
 }
 """By name, each with the trap that is laid for it, and the seed from which on it is looked for."""
