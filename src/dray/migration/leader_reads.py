@@ -37,7 +37,8 @@ class _Read:
     places: dict[int, MirrorPlace]
     is_behind: bool  # whether the source was known to have more
     is_large: bool
-    has_room: bool = True  # whether it was sent
+    has_room: bool = True  # whether it need not wait for room in memory, or has not any more
+    reserved: int = 0  # what it has of that until its answer is there
 
 
 class LeaderReads:
@@ -93,13 +94,13 @@ class LeaderReads:
         if is_behind and self._was_behind and not self.is_large:
             self.is_large = self._memory.take()
         read = _Read(places, is_behind, is_behind and self.is_large)
-        is_large = read.is_large
         limits = self._limits
-        if is_large:
+        if read.is_large:
             reading = self._reader.read_each(self._leader, dict(places), limits.answer_bytes)
         else:
             most = limits.small_answer_bytes if is_behind else limits.idle_answer_bytes
             read.has_room = self._memory.reserve_now(most)
+            read.reserved = most if read.has_room else 0
             reading = self._read_small(read, most)
         task = self._runtime.spawn(reading, f"mirror read of {self._leader}")
         self._under_way[task] = read
@@ -107,13 +108,14 @@ class LeaderReads:
     async def _read_small(self, read: _Read, most: int) -> Answers:
         if not read.has_room:
             await self._memory.reserve(most)
-            read.has_room = True
+            read.has_room, read.reserved = True, most
         size = 0
         try:
             answers = await self._reader.read_each(self._leader, dict(read.places), most)
             size = size_of(answers)
         finally:
             self._memory.resize(most, size)
+            read.reserved = 0
             self._held += size
         return answers
 
@@ -153,6 +155,7 @@ class LeaderReads:
         for task in self._under_way:
             if not task.cancelled():
                 task.exception()  # seen
+        self._memory.release(sum([read.reserved for read in self._under_way.values()]))  # of those not begun
         self._under_way.clear()
         self._let_go()
         self.give_back(self._held)

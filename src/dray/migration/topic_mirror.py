@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -310,8 +311,9 @@ class TopicMirror:
                     commit = self._commit(
                         gathered, tails, self._more_follows(reading), after, planned, commits[-1:]
                     )
-                    held = _giving_back(commit, reads, _size(gathered))
-                    commits.append(self._runtime.spawn(held, "mirror commit"))
+                    commits.append(self._runtime.spawn(commit, "mirror commit"))
+                    # Committed or not, it is not in memory any more then.
+                    commits[-1].add_done_callback(partial(_give_back, reads, _size(gathered)))
             await self._end_commits(commits, 0)
         except AuthenticationFailed:
             raise
@@ -533,12 +535,8 @@ class TopicMirror:
                     self._places[partition] = self._places[partition]._replace(start=start)
 
 
-async def _giving_back(commit: Awaitable[set[int]], reads: LeaderReads, size: int) -> set[int]:
-    """What was committed, or was not, is not in memory any more."""
-    try:
-        return await commit
-    finally:
-        reads.give_back(size)
+def _give_back(reads: LeaderReads, size: int, _: object) -> None:
+    reads.give_back(size)
 
 
 def _size(gathered: Mapping[int, _Gathered]) -> int:

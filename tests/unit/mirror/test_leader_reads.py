@@ -66,6 +66,18 @@ def places(*offsets: int) -> dict[int, MirrorPlace]:
     return {partition: MirrorPlace(offset) for partition, offset in enumerate(offsets)}
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_read_that_is_stopped_gives_its_room_back(reads: Reads, turns: int) -> None:
+    """Also one that has not begun."""
+    reads.ends = {0: 9, 1: 9}
+    reads.read_ahead(places(5, 5))
+    assert reads.memory.reserved == 2 * LIMITS.small_answer_bytes
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await reads.stop()
+    assert reads.memory.reserved == 0
+
+
 async def test_one_read_of_all_where_nothing_is_known_to_come(reads: Reads) -> None:
     reads.read_ahead(places(5, 5, 5))
     assert await reads.partitions_asked() == []
