@@ -249,6 +249,13 @@ ALERTS: Final = (
         "A switch has not come to its end for {{ $value }} s: the source's writers may be fenced off.",
     ),
     Alert(
+        "DrayGroupsNotFollowed",
+        "max by (instance) (dray_migration_unfollowed_seconds) > 600",
+        "0m",
+        TICKET,
+        "Groups of linked topics were not followed for {{ $value }} s: those of switched topics wait.",
+    ),
+    Alert(
         "DrayStragglers",
         "max(dray_migration_straggler_offsets) > 0",
         "0m",

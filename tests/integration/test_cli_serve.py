@@ -75,6 +75,21 @@ def test_records_are_there_after_a_restart_and_after_a_kill(up: DrayProcess) -> 
         assert described[0]["partitions"][0]["end"] == number + 1
 
 
+def test_a_file_that_only_the_migrator_may_read_does_not_stop_a_broker(tmp_path: Path) -> None:
+    file = tmp_path / "of-the-migrator.properties"
+    source = {"bootstrap": "127.0.0.1:1", "command_config": str(file)}
+    settings = {"DRAY_UPSTREAM__CLUSTERS": json.dumps({"old": source})}
+    with DrayProcess(tmp_path / "broker", settings=settings) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("greetings", b"hello")
+        assert producer.flush(60) == 0
+        assert broker.terminate() == 0
+        [line] = [line for line in broker.log_tail().splitlines() if "is not passed on to a source" in line]
+        assert (json.loads(line)["upstream"], json.loads(line)["level"]) == ("old", "error")
+    migrator = run("migrator", "--data-dir", str(tmp_path / "migrator"), **settings)
+    assert "cannot read" in refused(migrator, 2)
+
+
 def test_a_second_up_on_the_same_directory_says_so(up: DrayProcess) -> None:
     ran = run("up", "--data-dir", str(up.data_directory), "--listen", "127.0.0.1:0", "--http", "off")
     assert refused(ran) == (

@@ -168,9 +168,11 @@ def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
     member.close()
 
 
-def consume(bootstrap: str, topic: str, count: int) -> dict[tuple[int, int], str]:
+def consume(
+    bootstrap: str, topic: str, count: int, starts: tuple[int, ...] = (0, 0)
+) -> dict[tuple[int, int], str]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition, start) for partition, start in enumerate(starts)])
     found: dict[tuple[int, int], str] = {}
     end = time.monotonic() + SECONDS
     while len(found) < count and time.monotonic() < end:
@@ -208,6 +210,125 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     places = moved.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], SECONDS)
     assert [place.offset for place in places] == [120, 7]
     moved.close()
+
+
+def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: Dray) -> None:
+    """With offsets of its own, as Flink and Spark have them: it goes on where it was, and is not reset."""
+    topic = "ahead"
+    make_topic(kafka, topic, retention_ms="-1")
+    produce(kafka, topic, range(200))
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    settings = {"bootstrap.servers": dray.bootstrap, "group.id": "its own", "auto.offset.reset": "error"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 150)])
+    assert consumer.poll(1) is None
+    produce(kafka, topic, range(200, 400))
+    found = [message.offset() for message in consumer.consume(50, SECONDS)]
+    assert found == list(range(150, 200))
+    consumer.close()
+
+
+def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, dray: Dray) -> None:
+    """It reads both, in different processes. At Dray it begins neither anew."""
+    first, second = "parcels", "returns"
+    for topic in (first, second):
+        make_topic(kafka, topic, retention_ms="-1")
+        produce(kafka, topic, range(400))
+    places = [
+        TopicPartition(topic, partition) for topic in (first, second) for partition in range(PARTITIONS)
+    ]
+    commit(kafka, "delivery", [TopicPartition(first, 0, 120), TopicPartition(first, 1, 7)])
+    dray.migrate("link", first, "--from-cluster", "old", "--yes")
+    dray.migrate("switch", first, "--yes", "--wait")
+    dray.until(lambda: dray.status(first)["state"] == "moved")
+    commit(dray.bootstrap, "delivery", [TopicPartition(first, 0, 121)])
+
+    commit(kafka, "delivery", [TopicPartition(second, 0, 30), TopicPartition(second, 1, 40)])
+    shown = dray.migrate("link", second, "--from-cluster", "old", "--yes")
+    assert "groups that are followed: delivery" in shown
+    assert dray.status(second)["groups"]["followed"] == ["delivery"]
+    reading = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "delivery"})
+    assert [each.offset for each in reading.committed(places[:2], SECONDS)] == [121, 7]
+    with pytest.raises(KafkaException):  # it waits, and does not say that nothing was committed
+        reading.committed(places[2:], 3)
+    commit(kafka, "delivery", [TopicPartition(second, 0, 33)])
+    dray.migrate("switch", second, "--yes", "--wait")
+    dray.until(lambda: dray.status(second)["state"] == "moved")
+    assert [each.offset for each in reading.committed(places, SECONDS)] == [121, 7, 33, 40]
+    reading.close()
+
+
+@pytest.mark.soak
+def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -> None:
+    """Its groups had members when it died: nobody can say that they have left."""
+    require_kafka_jars()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "dray").mkdir()
+    with KafkaProcess(tmp_path / "source", {"group.initial.rebalance.delay.ms": "0"}) as server:
+        make_topic(server.bootstrap, "orders", retention_ms="-1")
+        produce(server.bootstrap, "orders", range(400))
+        dray = Dray(tmp_path / "dray", server.bootstrap)
+        member = Consumer(
+            {
+                "bootstrap.servers": server.bootstrap,
+                "group.id": "billing",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            member.subscribe(["orders"])
+            dray.until(lambda: member.poll(0.1) is not None)
+            member.commit(offsets=[TopicPartition("orders", 0, 50)], asynchronous=False)
+            dray.migrate("link", "orders", "--from-cluster", "old", "--yes")
+            fenced = "size"  # there is no authorizer
+            dray.migrate("switch", "orders", "--fence", fenced, "--yes", "--wait")
+            assert dray.status("orders")["trouble"] is None
+        except BaseException:
+            dray.stop()
+            raise
+    try:
+        status = dray.status("orders")
+        assert (status["state"], status["groups"]["followed"]) == ("switched", ["billing"])
+        assert "cannot be reached" in status["trouble"]
+        shown = dray.migrate("status", "orders")
+        assert "drayd migrate hand-over orders --without-source" in shown
+        assert "add --without-source" in dray.migrate("hand-over", "orders", fails=True)
+        done = dray.migrate("hand-over", "orders", "--without-source", "--yes")
+        assert "topic orders is moved; handed over: billing" in done
+        here = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "billing"})
+        assert here.committed([TopicPartition("orders", 0)], SECONDS)[0].offset == 50
+        here.close()
+        refused = dray.migrate("hand-over", "orders", "--without-source", "--yes", fails=True)
+        assert "is moved, and groups are handed over once it is switched" in refused
+    finally:
+        dray.stop()
+
+
+def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Dray) -> None:
+    """DeleteRecords takes any offset, and Kafka Streams uses it on all that it passes through Kafka."""
+    topic = "purged"
+    make_topic(kafka, topic, retention_ms="-1")
+    written = produce(kafka, topic, range(1000))
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 123)]).values():
+        assert deleted.result(SECONDS).low_watermark == 123
+    left = {place: value for place, value in written.items() if place >= (0, 123)}
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
+    dray.migrate("switch", topic, "--yes", "--wait")
+    assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [500, 500]
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
+
+    dray.until(lambda: dray.status(topic)["state"] == "moved")  # it was a rehearsal
+    assert "is moved already" in dray.migrate("link", topic, "--from-cluster", "old", "--yes", fails=True)
+    here = AdminClient({"bootstrap.servers": dray.bootstrap})
+    here.delete_topics([topic])[topic].result(SECONDS)
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
+    assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
+    dray.migrate("abort", topic, "--yes")
 
 
 class Working:

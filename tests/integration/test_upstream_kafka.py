@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
 from tests.services.mirrored_log import Writers, consumed, embedded_log, read_log, read_source, transactional
@@ -34,7 +35,7 @@ from dray.upstream.fences import (
     acls_before,
     largest_batch_setting,
 )
-from dray.upstream.mirror import MirrorPlace, MirrorReader
+from dray.upstream.mirror import MirrorOvertaken, MirrorPlace, MirrorReader, MirrorStopped
 from dray.upstream.source import Probe, SourceProducer, SourceTopic
 from dray.upstream.switch import SwitchFailed, TopicSwitch
 
@@ -330,6 +331,55 @@ def test_a_topic_is_mirrored_into_the_log_and_switched_beside_its_producers(
                 offsets = [offset for place, offset in writers.acknowledged if place == partition]
                 assert max(offsets) < boundary
                 await check_equal(kafka, cluster, topic, partition, boundary, log, streams[partition])
+
+    asyncio.run(look())
+
+
+def test_a_source_that_deletes_what_was_not_mirrored_yet_is_gone_on_with(kafka: str, tmp_path: Path) -> None:
+    """Kafka answers OFFSET_OUT_OF_RANGE without any offset, whichever end was passed; and DeleteRecords ends
+    within a batch."""
+    topic = "overtaken"
+    start = 123
+
+    async def look() -> None:
+        async with (
+            source_of(kafka, topic) as (cluster, source, runtime),
+            embedded_log(tmp_path, runtime, PARTITIONS) as (log, streams),
+        ):
+            await asyncio.to_thread(produce, kafka, topic, 1000)
+            admin = AdminClient({"bootstrap.servers": kafka})
+            [deleted] = admin.delete_records([TopicPartition(topic, 0, start)]).values()
+            assert (await asyncio.to_thread(deleted.result, 60)).low_watermark == start
+            reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=1 << 19)
+            for place in (MirrorPlace(0), MirrorPlace(7, 0)):
+                [leader] = reader.by_leader({0: place})
+                assert await reader.read_each(leader, {0: place}) == {0: MirrorOvertaken(0, start)}
+            lost = (await reader.read_each(leader, {1: MirrorPlace(501)}))[1]
+            assert isinstance(lost, MirrorStopped)
+            assert "it has lost records" in str(lost)
+            mirror = TopicMirror(
+                source, reader, log.mirror, streams, runtime, MirrorLimits(), MirrorMemory(1)
+            )
+            mirroring = asyncio.ensure_future(mirror.run())
+            try:
+                async with asyncio.timeout(60):
+                    for partition, begins in ((0, start), (1, 0)):
+                        while (bounds := await log.bounds(streams[partition])).end < 500:
+                            await runtime.sleep(0.02)
+                        while bounds.start < begins:
+                            await runtime.sleep(0.02)
+                            bounds = await log.bounds(streams[partition])
+            finally:
+                mirroring.cancel()
+            assert mirror.progress[0].skipped == start
+            assert mirror.progress[1].skipped == 0
+            for partition, begins in ((0, start), (1, 0)):
+                _, committed = await read_log(log, streams[partition], 500, begins)
+                assert [offset for offset, _ in committed] == list(range(begins, 500))
+                expected = await asyncio.to_thread(
+                    consumed, kafka, topic, partition, 500, "read_committed", begins
+                )
+                assert committed == expected
 
     asyncio.run(look())
 

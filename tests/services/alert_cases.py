@@ -175,6 +175,10 @@ CASES: dict[str, AlertCase] = {
         steady('dray_migration_state_seconds{instance="a", state="pending"}', 200)
         | growing('dray_migration_state_seconds{instance="a", state="mirroring"}', 60),
     ),
+    "DrayGroupsNotFollowed": AlertCase(
+        growing('dray_migration_unfollowed_seconds{instance="a"}', 60),
+        steady('dray_migration_unfollowed_seconds{instance="a"}', 4),
+    ),
     "DrayStragglers": AlertCase(
         steady('dray_migration_straggler_offsets{instance="a"}', 4),
         steady('dray_migration_straggler_offsets{instance="a"}', 0),

@@ -158,9 +158,9 @@ def whole_size(data: bytes) -> int:
     return position
 
 
-async def read_log(log: Log, stream: int, end: int) -> tuple[bytes, list[tuple[int, bytes]]]:
+async def read_log(log: Log, stream: int, end: int, start: int = 0) -> tuple[bytes, list[tuple[int, bytes]]]:
     """What Dray serves: all batches, and the records that a reader of committed ones takes of them."""
-    found, records, offset = b"", [], 0
+    found, records, offset = b"", [], start
     while offset < end:
         [result] = await log.fetch(
             [ReadRequest(stream, offset, 300_000)], min_bytes=0, max_bytes=300_000, max_wait_ms=0
@@ -171,7 +171,9 @@ async def read_log(log: Log, stream: int, end: int) -> tuple[bytes, list[tuple[i
     return found, records
 
 
-def consumed(bootstrap: str, topic: str, partition: int, end: int, isolation: str) -> list[tuple[int, bytes]]:
+def consumed(
+    bootstrap: str, topic: str, partition: int, end: int, isolation: str, start: int = 0
+) -> list[tuple[int, bytes]]:
     """What a consumer of the source is given below an offset."""
     consumer = Consumer(
         {
@@ -181,7 +183,7 @@ def consumed(bootstrap: str, topic: str, partition: int, end: int, isolation: st
             "enable.partition.eof": True,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition(topic, partition, start)])
     found: list[tuple[int, bytes]] = []
     try:
         while True:

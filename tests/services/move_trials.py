@@ -66,8 +66,16 @@ def go_on(ledger: MoveLedger, more: int = SOME) -> None:
         producer.until_acknowledged(more)
 
 
-def write(bootstrap: str, topic: str, word: str, count: int, partition: int | None = None) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+def write(
+    bootstrap: str,
+    topic: str,
+    word: str,
+    count: int,
+    partition: int | None = None,
+    *,
+    idempotent: bool = True,
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": idempotent})
     for number in range(count):
         place = number % PARTITIONS if partition is None else partition
         producer.produce(topic, f"{word} {number}", partition=place)

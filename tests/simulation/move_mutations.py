@@ -17,7 +17,9 @@ from tests.simulation.noticing import Mutation
 from dray.groups.coordinator.copies import StoredCopy
 from dray.log import mirrored_pieces, mirroring
 from dray.log.entries import HighWatermark
+from dray.log.foreign_reader import ForeignReader
 from dray.log.mirror_states import MirrorStates
+from dray.log.producer_state import ProducerStates
 from dray.migration.live_migration import LiveMigration
 from dray.migration.record import MigrationRecord
 from dray.protocol.messages.fetch import FetchPartition
@@ -27,6 +29,7 @@ from dray.simulation.moves.traps import (
     late_fence,
     late_lift,
     lost_answers,
+    overtaken,
     slow_mirror,
 )
 from dray.upstream import mirror as upstream_mirror
@@ -115,6 +118,26 @@ def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredCopy, "has_moved", False)
 
 
+def more_is_passed_over_than_was_deleted(patch: pytest.MonkeyPatch) -> None:
+    """Where the source has deleted what is next, the mirror goes on at its end instead of its start."""
+
+    async def last_stable(self: SourceTopic, partition: int) -> int:
+        return (await self.measure(partition)).last_stable
+
+    patch.setattr(SourceTopic, "start", last_stable)
+
+
+def answers_reach_over_holes(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that was aborted before a hole hides what its producer wrote behind it."""
+    patch.setattr(ForeignReader, "may_be_hole", lambda *_: False)
+
+
+def producers_kept_over_a_hole(patch: pytest.MonkeyPatch) -> None:
+    """What was known of producers before the hole counts on, also for the switch."""
+    patch.setattr(ProducerStates, "clear", lambda _: None)
+    patch.setattr(PartitionSwitch, "compared", _content)
+
+
 def _without_epoch(**fields: Any) -> FetchPartition:
     return FetchPartition(**{**fields, "last_fetched_epoch": -1})
 
@@ -124,7 +147,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
         (aborted_list_dropped, 7),
-        (history_not_compared, 506),
+        (history_not_compared, 577),
     )
 }
 """By name, each with the seed from which on it is looked for."""
@@ -137,6 +160,9 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (boundary_before_the_fence, slow_mirror, 4),
         (lift_late, late_lift, 4),
         (group_copied_after_it_moved, forgotten_consumers, 4),
+        (more_is_passed_over_than_was_deleted, overtaken, 1),
+        (answers_reach_over_holes, overtaken, 2),
+        (producers_kept_over_a_hole, overtaken, 28),
     )
 }
 """By name, each with the trap that is laid for it, and the seed from which on it is looked for."""

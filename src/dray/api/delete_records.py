@@ -1,7 +1,8 @@
 """DeleteRecords (21), versions 0 to 2: move the start of partitions forward.
 
 Offset -1 means up to the high watermark; one beyond it, or any other negative one, is OFFSET_OUT_OF_RANGE. A
-topic that is only compacted does not let its records be deleted (POLICY_VIOLATION), as in Kafka.
+topic that is only compacted does not let its records be deleted (POLICY_VIOLATION), as in Kafka. Nor does one
+that another cluster still owns: they would go here and stay there. That code, as clients do not try it again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 
 from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
 from dray.api.shared.checks import DELETE_TOPIC, Denial
+from dray.log.origins import SourceOwnsLog
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_records import (
@@ -69,6 +71,8 @@ async def _delete_partition(
     except StreamClosed:
         await forget_closed(context, name)
         return failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except SourceOwnsLog:
+        return failed(ErrorCode.POLICY_VIOLATION)
     except LogUnavailable as error:
         context.logger().warning("records were not deleted", topic=name, error=str(error))
         return failed(ErrorCode.REQUEST_TIMED_OUT)  # it may have been done; asking again does no harm

@@ -6,7 +6,8 @@ offset is stable.
 
 A group that waits for its members at another cluster to leave is COORDINATOR_LOAD_IN_PROGRESS to those who
 name partitions, as consumers do: they would begin at an old place. Tools ask for all there is, and are shown
-what was copied so far.
+what was copied so far. The same holds for single topics of a group that has moved: those that were linked
+later, and that it reads there in other processes.
 
 - v2: no topics means all of them.
 - v8: a request may name many groups, each answered by itself.
@@ -107,7 +108,10 @@ async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
             None if group.topics is None else [await _want(context, topic, by_id) for topic in group.topics]
         )
         ledger: _Offsets | None = await context.services.groups.offsets(
-            group.group_id, group.member_id, group.member_epoch
+            group.group_id,
+            group.member_id,
+            group.member_epoch,
+            ((topic.name, index) for topic in wanted or () if topic.name for index in topic.partitions),
         )
     except GroupUnavailable as refusal:
         if not isinstance(refusal, GroupWaits) or group.topics is not None:

@@ -6,11 +6,15 @@ would take its position for truncated and go back or reset. A topic has one epoc
 log that began elsewhere come with earlier ones. Of a later epoch nothing is known here, which is answered
 with -1 for both, as in Kafka: a consumer that comes with one has read another log. Only a client that claims
 to know a later epoch as current is refused, with UNKNOWN_LEADER_EPOCH.
+
+A log that another cluster still owns ends there, not where its mirror is: a consumer that comes from there is
+ahead of that, and would take it for truncated. So it is told an end that no position is behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from dray.api.shared import Context, find_leading, forget_closed, handles, read_error
 from dray.api.shared.checks import ACT_FOR_CLUSTER, DESCRIBE_TOPIC, Denial
@@ -24,6 +28,8 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+
+_ENDS_ELSEWHERE: Final = (1 << 63) - 1
 
 
 @handles(
@@ -64,6 +70,6 @@ async def _end(context: Context, name: str, partition: OffsetForLeaderPartition)
         return EpochEndOffset(partition=partition.partition, error_code=read_error(error))
     if not 0 <= partition.leader_epoch <= epoch:
         return EpochEndOffset(partition=partition.partition, leader_epoch=-1, end_offset=-1)
-    return EpochEndOffset(
-        partition=partition.partition, leader_epoch=partition.leader_epoch, end_offset=bounds.end
-    )
+    origin = context.services.log.origin(stream)
+    end = _ENDS_ELSEWHERE if origin is not None and origin.is_classic else bounds.end
+    return EpochEndOffset(partition=partition.partition, leader_epoch=partition.leader_epoch, end_offset=end)

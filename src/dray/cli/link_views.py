@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from dray.cli.migration_views import print_borrowed, size_text, time_text
 from dray.cli.output import print_table
+from dray.daemon.hand_over import HandedOver
 from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
 from dray.groups.followed import CopyState
 from dray.inspection.links import MEANINGS
-from dray.migration.record import MigrationState
+from dray.migration.following import GroupsOfTopic
+from dray.migration.record import MigrationRecord, MigrationState
 
 _MOST_NAMED: Final = 10
 _GROUPS: Final = {
@@ -66,6 +68,26 @@ def print_switch(topic: str, fence: str, seen: SwitchPreview) -> None:
         print(f"note: transactions are open at the source: {_named(seen.transactions)}")
 
 
+def print_hand_over(topic: str, found: GroupsOfTopic) -> None:
+    waiting = found.states.get(CopyState.FOLLOWED, ())
+    known = [group for group in waiting if group not in found.unread]
+    print(f"topic {topic}: what will happen, without asking the source")
+    print(f"  Dray's from now on, with what was copied last: {_named(known)}")
+    print("  what they committed there after that is not known: they read it again")
+    if found.unread:
+        print(f"  set free, as it was never known how far they had read: {_named(found.unread)}")
+    print("  the same for groups of other topics of that source that are switched; then nothing is watched")
+
+
+def print_handed_over(topic: str, done: HandedOver) -> None:
+    report = done.report
+    print(f"topic {topic} is {done.record.state.value}; handed over: {_named(report.handed_over)}")
+    if report.released:
+        print(f"set free: {_named(report.released)}")
+    for group, why in sorted(report.waiting.items())[:_MOST_NAMED]:
+        print(f"{group} waits {why}")
+
+
 def print_live(status: LiveStatus) -> None:
     record = status.record
     print(f"topic {status.topic}: {record.state.value}. {MEANINGS.get(record.state, '')}")
@@ -86,6 +108,11 @@ def print_live(status: LiveStatus) -> None:
     )
     if status.trouble:
         print(f"the source was not asked: {status.trouble}")
+        if record.state is MigrationState.SWITCHED and status.groups.get(CopyState.FOLLOWED):
+            print(
+                "groups wait for it. If it is gone for good: drayd migrate hand-over "
+                f"{status.topic} --without-source"
+            )
     if record.why:
         word = "the switch does not go on" if record.is_pending else "the last switch went back"
         print(f"{word}: {record.why}")
@@ -93,9 +120,19 @@ def print_live(status: LiveStatus) -> None:
         print("the fence at the source is not lifted yet: a migrator does it when it reaches the source")
     if record.fence == "stopped" and record.state is not MigrationState.MIRRORING:
         print("not fenced: the source's writers were stopped by hand")
+    for partition, skipped in sorted((record.skipped or {}).items()):
+        print(
+            f"partition {partition}: {skipped.offsets} offsets below {skipped.below} are not here: the "
+            "source had deleted them before they were mirrored"
+        )
     for state, what in _GROUPS.items():
         if groups := status.groups.get(state):
             print(f"{what}: {_named(groups)}")
+    if status.unread:
+        print(f"of these, the source has not said how far they have read: {_named(status.unread)}")
+    if status.left:
+        named = [f"{group} ({why})" for group, why in sorted(status.left.items())]
+        print(f"groups of the source that are not followed: {_named(named)}")
     for partition, count in sorted((record.stragglers or {}).items()):
         print(
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
@@ -120,6 +157,8 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
         "fence_to_lift": record.state is MigrationState.MIRRORING and record.undo is not None,
         "trouble": status.trouble or None,
         "groups": {state.value: list(status.groups.get(state, ())) for state in _GROUPS},
+        "unread_groups": list(status.unread),
+        "left_groups": dict(status.left),
         "partitions": [
             {
                 "partition": each.partition,
@@ -129,6 +168,7 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
                 "boundary": each.boundary,
                 "stopped": (record.stopped or {}).get(each.partition),
                 "stragglers": (record.stragglers or {}).get(each.partition, 0),
+                "skipped": _skipped(record, each.partition),
             }
             for each in status.partitions
         ],
@@ -156,6 +196,11 @@ def preview_as_plain(found: LinkPreview) -> dict[str, Any]:
         "configs": dict(found.configs),
         "notes": list(plan.notes),
     }
+
+
+def _skipped(record: MigrationRecord, partition: int) -> int:
+    found = (record.skipped or {}).get(partition)
+    return 0 if found is None else found.offsets
 
 
 def _named(names: Any) -> str:

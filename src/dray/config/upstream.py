@@ -104,9 +104,10 @@ class UpstreamSection(Section):
     )
     mirror_bytes: Annotated[int, Size(0, 1 << 40)] = Field(
         default=512 << 20,
-        description="Memory of a migrator for brokers of a source that it reads in large answers, of 144 MiB "
-        "each. Further ones that are behind are read in small answers, which is slower, and takes 10 MiB of "
-        "memory for each.",
+        description="Memory of a migrator for what it reads of sources and has not stored yet, of all its "
+        "topics together; 64 MiB at least. A broker of a source that has much to give is read in large "
+        "answers, which take 144 MiB: as many at a time as leave 64 MiB for all others. Those are read in "
+        "small ones.",
     )
     forward_bytes: Annotated[int, Size(1 << 20, 1 << 36)] = Field(
         default=128 << 20,

@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvloop
 from rich.console import Console
 
@@ -44,6 +45,8 @@ from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics import TopicError
 from dray.topics.configs import check_configs
+
+_log = structlog.get_logger(__name__)
 
 
 def serve(
@@ -90,7 +93,10 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
-    upstream = UpstreamClusters(settings, runtime)
+    upstream = UpstreamClusters(settings, runtime, leaves_out=True)
+    for name, why in upstream.left_out.items():
+        # A broker serves all other topics: a file of the migrator's that it may not read does not stop it.
+        _log.error("what is produced here is not passed on to a source", upstream=name, reason=why)
     stores = await open_stores(settings, runtime)
     try:
         node = Node(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import structlog
 
@@ -19,17 +19,14 @@ async def compare_configs(cluster: Cluster, topic: str, defaults: Mapping[str, s
     return followed_configs(await source_configs(cluster, topic), defaults)
 
 
-async def follow_configs(
-    cluster: Cluster, topics: Topics, topic: str, kept: Collection[str] = ()
-) -> FollowedConfigs:
-    """`kept` are the names that an operator has set for the topic at Dray. Not to be called while the switch
-    is under way: a fence may be a config."""
+async def follow_configs(cluster: Cluster, topics: Topics, topic: str) -> FollowedConfigs:
+    """Not to be called while the switch is under way: a fence may be a config."""
     values = await source_configs(cluster, topic)
     followed = followed_configs(values, topics.options.defaults)
     found = await topics.refresh(topic, barrier=True)
     if found is None:
         return followed
-    changes = alterations_to(found.config, followed, values, kept)
+    changes = alterations_to(found.config, followed, values)
     if changes:
         await topics.alter_config(topic, changes)
         _log.info(

@@ -35,8 +35,10 @@ from dray.runtime import Runtime
 from dray.topics.configs import check_configs
 from dray.topics.errors import TopicError
 from dray.upstream.fences import FenceRefused
-from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link
+from dray.upstream.group_follower import groups_left
+from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link, source_starts
 from dray.upstream.source import SourceTopic
+from dray.upstream.source_groups import SourceGroups
 
 LOOK_SECONDS: Final = 0.5
 WATCH_SECONDS: Final = 1.0
@@ -97,6 +99,10 @@ def link(
                 request.upstream, cluster, rooms, runtime, settings.upstream.group_interval
             )
             rooms.attacher.before_seen = lambda: groups.follow(topic, at_once=True)
+            earlier = await rooms.attacher.migrations.read(topic)
+            copies = _copies(rooms, runtime, None if earlier is None else earlier.upstream)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic, moved=True)
+            await rooms.attacher.forget_deleted(topic)
             finished = await rooms.attacher.finish(topic)
             if finished is not None:
                 return finished
@@ -110,15 +116,14 @@ def link(
                     f"topic {topic} exists here already, and is no link: delete it first (drayd admin topics "
                     f"delete {topic}), or leave it"
                 )
-            found = await SourcePatience(topic, runtime, said).ask(
-                cluster, lambda: _look(settings, request, cluster, runtime, progress)
-            )
+            patience = SourcePatience(topic, runtime, said)
+            found = await patience.ask(cluster, lambda: _look(settings, request, cluster, runtime, progress))
             if not approve(found):
                 return None
             origin = LiveOrigin(request.upstream, found.plan.topic_id, found.plan.epoch)
             if request.tier is None or found.tier is None:
-                ends = found.plan.ends
-                starts = [ends[each].start for each in range(len(ends))]
+                # Once more: the source has gone on deleting while the operator was asked.
+                starts = await patience.ask(cluster, lambda: source_starts(cluster, found.plan))
                 where = ",".join(f"{host}:{port}" for host, port in _names(settings, runtime, request))
                 return await link_topic(rooms.attacher, topic, origin, starts, found.configs, where)
             place = migration.find_place(settings, request.tier)
@@ -303,6 +308,10 @@ class LiveStatus:
     trouble: str = ""
     """Why the source could not be asked."""
     groups: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+    """Those of the groups that wait of which the source has not said how far they have read."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Groups of the source, of any topic, that do not come here, and why."""
     borrowed: int = 0
     """Segments that still belong to the source. They are not counted for a watch."""
 
@@ -343,11 +352,14 @@ async def _status(
     if record is None or not record.is_live:
         return None
     ends: dict[int, int] = {}
+    left: dict[str, str] = {}
     trouble = ""
-    if record.is_classic:
+    if record.is_classic or record.state is MigrationState.SWITCHED:
+        # Once it is switched, groups wait for the source, which may be gone by then.
         try:
             async with _upstream(settings, runtime, record.upstream or "") as cluster:
                 ends, trouble = await known_ends(SourceTopic(cluster, topic))
+                left = groups_left(await SourceGroups(cluster).listed())
         except MigrationRefused as error:
             trouble = str(error)
     partitions = []
@@ -358,8 +370,8 @@ async def _status(
             continue
         boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
         partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
-    copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream or "")
-    return LiveStatus(topic, record, partitions, trouble, await groups_of(copies, topic))
+    groups = await groups_of(_copies(rooms, runtime, record.upstream), topic)
+    return LiveStatus(topic, record, partitions, trouble, groups.states, groups.unread, left)
 
 
 # --- abort
@@ -389,13 +401,19 @@ def abort(
                     await SourcePatience(topic, runtime, said).ask(live.control, made.withdraw)
             if record.upstream is None:
                 return await rooms.attacher.abort(topic)
-            copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
-            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic)
+            copies = _copies(rooms, runtime, record.upstream)
+            is_over = record.state in (MigrationState.SWITCHED, MigrationState.MOVED)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic, moved=is_over)
             done = await rooms.attacher.abort(topic)
             await copies.forget_topic(topic)  # once more: a round of a migrator may have been under way
             return done
 
     return migration.run(work)
+
+
+def _copies(rooms: migration.Rooms, runtime: Runtime, upstream: str | None) -> GroupCopies:
+    """Of the groups that come from there."""
+    return GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, upstream or "")
 
 
 # --- the source

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.config import Settings
@@ -13,13 +15,17 @@ from dray.daemon.followed_configs import follow_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
-from dray.migration.record import MigrationRecord, MigrationState
+from dray.migration.news import News
+from dray.migration.record import MigrationLost, MigrationRecord, MigrationState
+from dray.migration.stragglers import ProducedStragglers, left_of
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
+from dray.topics.errors import TopicError
 from dray.upstream.fences import (
     AclFence,
     FenceRefused,
@@ -32,6 +38,8 @@ from dray.upstream.fences import (
 from dray.upstream.mirror import MirrorReader
 from dray.upstream.source import Probe, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
+
+_log = structlog.get_logger(__name__)
 
 ALLOWS_REST: Final = "allows_rest"
 IS_DENIED: Final = "is_denied"
@@ -122,6 +130,7 @@ class KafkaTopic:
         self._memory = memory
         self._is_gone = is_gone
         self._mirror: TopicMirror | None = None
+        self._news = News(runtime)
         self.read_bytes = 0
         """Of the source, by this process."""
         self.target = LogTarget(rooms.mirror, self._streams, self._hurry)
@@ -162,6 +171,7 @@ class KafkaTopic:
             self._memory,
             topic_id=linked if linked is not None and linked.int else None,
             on_read=self._was_read,
+            on_skipped=self._note_skipped,
         )
         await self._mirror.run()
 
@@ -174,10 +184,24 @@ class KafkaTopic:
             if progress.stopped is not None
         }
 
+    def try_stopped_again(self) -> bool:
+        return self._mirror is not None and self._mirror.try_stopped_again()
+
     @property
     def progress(self) -> Mapping[int, MirrorProgress]:
         """By partition, as far as this process knows."""
         return {} if self._mirror is None else self._mirror.progress
+
+    async def _note_skipped(self, partition: int, first: int, below: int) -> None:
+        """For `status`. The mirror does not wait for a store that cannot say it now."""
+
+        def change(current: MigrationRecord) -> MigrationRecord:
+            return current.with_skipped(partition, first, below)
+
+        try:
+            await self._rooms.attacher.migrations.step(self._topic, self._record, change)
+        except (MetadataError, MigrationLost) as error:
+            _log.warning("skipped offsets are not noted", topic=self._topic, error=str(error))
 
     def _was_read(self, size: int) -> None:
         self.read_bytes += size
@@ -242,16 +266,34 @@ class KafkaTopic:
 
     # --- what goes with the topic
 
+    @property
+    def unfollowed_seconds(self) -> float:
+        """Since the groups of its source were last followed."""
+        return self._upstream.groups.unfollowed_seconds
+
     async def follow(self, record: MigrationRecord) -> int:
+        """Groups come first: configs that cannot be followed do not hold them up."""
+        groups = await self._upstream.groups.follow(self._topic)
         if record.state is MigrationState.MIRRORING:
             # Not during a switch: its fence may be a config.
+            await self._follow_configs()
+        return groups
+
+    async def _follow_configs(self) -> None:
+        try:
             await follow_configs(self._upstream.control, self._rooms.topics, self._topic)
-        return await self._upstream.groups.follow(self._topic)
+        except TopicError as error:
+            if self._news.is_news("configs"):
+                _log.warning("configs are not followed", topic=self._topic, reason=str(error))
+        else:
+            self._news.forget("configs")
 
     async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
         boundaries = await boundaries_of(self._rooms.streams, record)
         found = await find_stragglers(self.source, boundaries)
-        return {partition: each.end - each.start for partition, each in found.items()}
+        metadata = self._rooms.stores.metadata
+        progress = await ProducedStragglers(metadata, self._runtime, self._topic, record.topic_id).read()
+        return {partition: each.end - each.start for partition, each in left_of(found, progress).items()}
 
 
 class _AclFence(AclFence):

@@ -36,7 +36,7 @@ from dray.migration.inventory import Counted, Progress, Question, SourceLayout, 
 from dray.migration.offsets import read_offsets_file
 from dray.migration.plan import AttachPlan, make_plan
 from dray.migration.reading import SourceReader
-from dray.migration.record import ENDED, MigrationRecord
+from dray.migration.record import ENDED, MigrationRecord, MigrationState
 from dray.migration.remote_metadata import read_remote_metadata
 from dray.migration.status import MigrationStatus, status_of
 from dray.objects import ObjectError
@@ -160,11 +160,7 @@ def take_over(
     async def work(runtime: Runtime) -> int | None:
         counted = progress or Counted()
         async with opened(settings, runtime) as rooms:
-            record = await rooms.attacher.migrations.read(topic)
-            if record is None or record.state not in ENDED:
-                raise MigrationRefused(
-                    f"topic {topic} is not attached, or not Dray's yet: drayd migrate status"
-                )
+            record = check_owned(topic, await rooms.attacher.migrations.read(topic), copy=copy)
             exists = await rooms.topics.refresh(topic)
             if exists is None or exists.topic_id != record.topic_id:
                 raise MigrationRefused(f"topic {topic} was deleted since: nothing of it is read any more")
@@ -178,6 +174,16 @@ def take_over(
             return sum([await act(stream, counted.advance) for stream in record.streams])
 
     return run(work)
+
+
+def check_owned(topic: str, record: MigrationRecord | None, *, copy: bool) -> MigrationRecord:
+    """Raises `MigrationRefused`. What is switched may be copied at once: the source may go before its last
+    group has left. It is not adopted before that, as groups still read it there."""
+    if record is None or not (record.state in ENDED or (copy and record.state is MigrationState.SWITCHED)):
+        raise MigrationRefused(
+            f"topic {topic} is not attached, or not wholly Dray's yet: drayd migrate status {topic}"
+        )
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +229,6 @@ def rooms_on(stores: Stores, cluster: ClusterInfo, settings: Settings, runtime: 
         domains=cluster.domains,
         streams=streams,
         lifecycle=lifecycle,
-        producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
         topics=topics,
         objects=stores.objects,
         ownership=ownership,

@@ -124,7 +124,7 @@ class _Worker:
     def shown(self, now: float) -> WorkedTopic:
         seen = self.migration.seen
         lag = self.clock.look(now, self.live.progress)
-        return WorkedTopic(lag, self.live.read_bytes, len(seen.stopped), seen)
+        return WorkedTopic(lag, self.live.read_bytes, len(seen.stopped), seen, self.live.unfollowed_seconds)
 
     async def stop(self) -> None:
         await self.task.stop()

@@ -22,6 +22,7 @@ class WorkedTopic:
     read_bytes: int
     stopped: int
     seen: LiveSeen
+    unfollowed_seconds: float = 0.0
 
 
 class MigratorMetrics:
@@ -49,8 +50,15 @@ class MigratorMetrics:
         self._bytes = make.counter(
             "dray_mirror_bytes", "Bytes of batches that this migrator read to mirror them"
         )
+        self._skipped = make.counter(
+            "dray_mirror_skipped_offsets", "Offsets that sources deleted before they were mirrored"
+        )
         self._stopped = make.gauge("dray_mirror_stopped_partitions", "Partitions whose mirror cannot go on")
         self._groups = make.gauge("dray_migration_waiting_groups", "Groups of switched topics at the source")
+        self._unfollowed = make.gauge(
+            "dray_migration_unfollowed_seconds",
+            "Since groups of linked topics were last followed, the longest",
+        )
         self._stragglers = make.gauge(
             "dray_migration_straggler_offsets", "Offsets at sources behind the boundaries of their topics"
         )
@@ -74,7 +82,7 @@ class MigratorMetrics:
             "state",
         )
         self._since: dict[str, tuple[str, float]] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
         for state in STATES:
             self._states.labels(state.value)
             self._longest.labels(state.value)
@@ -87,15 +95,17 @@ class MigratorMetrics:
         self._lag_seconds.value = max((each.lag.seconds for each in worked.values()), default=0.0)
         self._silent.value = max((each.lag.silent_seconds for each in worked.values()), default=0.0)
         self._stopped.value = sum(each.stopped for each in worked.values())
+        self._unfollowed.value = max((each.unfollowed_seconds for each in worked.values()), default=0.0)
         self._stragglers.value = sum(each.seen.stragglers for each in worked.values())
         self._groups.value = sum(
             each.seen.groups for topic, each in worked.items() if states.get(topic) == "switched"
         )
         for topic, each in worked.items():
-            counted = self._counted.get(topic, 0)
+            read, skipped = self._counted.get(topic, (0, 0))
             # A topic that is worked on anew begins at nothing.
-            self._bytes.value += each.read_bytes - (counted if counted <= each.read_bytes else 0)
-        self._counted = {topic: each.read_bytes for topic, each in worked.items()}
+            self._bytes.value += each.read_bytes - (read if read <= each.read_bytes else 0)
+            self._skipped.value += each.lag.skipped - (skipped if skipped <= each.lag.skipped else 0)
+        self._counted = {topic: (each.read_bytes, each.lag.skipped) for topic, each in worked.items()}
         self._show_topics(states, worked)
 
     def _show_states(self, states: Mapping[str, str], now: float) -> None:

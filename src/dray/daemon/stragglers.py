@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -17,18 +17,25 @@ from dray.daemon.settings import log_settings
 from dray.daemon.source_looks import SourcePatience
 from dray.daemon.stores import open_stores, read_cluster
 from dray.daemon.upstream_clusters import UnknownUpstream, UpstreamClusters
+from dray.log.counters import decode as decode_counter
+from dray.log.counters import id_space
+from dray.log.producer_state import SEQUENCES, ProducerStates
+from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore
 from dray.migration.following import boundaries_of
 from dray.migration.found import MigrationRefused
 from dray.migration.record import MigrationRecord, Migrations
 from dray.migration.straggler_reader import StragglerReader
-from dray.migration.stragglers import ProducedStragglers, produce_again
+from dray.migration.stragglers import ProducedStragglers, left_of, produce_again
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.records import NO_PRODUCER, BatchHeader
 from dray.runtime import Runtime
 from dray.upstream.mirror import MirrorStopped
 from dray.upstream.source import SourceTopic
-from dray.upstream.stragglers import find_stragglers
+from dray.upstream.stragglers import Straggling, find_stragglers
 
 REFUSALS: Final = (UnknownUpstream, RequestFailed, ClientError, MirrorStopped)
 MOST_SHOWN: Final = 100
@@ -48,13 +55,18 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True)
 class StragglersLeft:
-    """`ranges` are the offsets at the source that were not produced again, by partition: first, and the one
-    after the last. Some of them may be of markers, or of what was aborted."""
+    """`ranges` are the offsets at the source that were not produced again, by partition. Some of them may be
+    of markers, or of what was aborted, or of records that are here too."""
 
-    ranges: Mapping[int, tuple[int, int]]
+    ranges: Mapping[int, Straggling]
     shown: Sequence[Straggler]
     are_all: bool
     """Whether no record is left but those that are shown."""
+
+    @property
+    def undecided(self) -> list[int]:
+        """Partitions in which a transaction is open: what of it is a straggler is not known yet."""
+        return [partition for partition, each in self.ranges.items() if each.decided < each.end]
 
 
 def look(
@@ -72,8 +84,8 @@ def look(
 async def _look(found: _Opened, most: int) -> StragglersLeft:
     shown: list[Straggler] = []
     ranges = await found.left()
-    for partition, (start, end) in ranges.items():
-        async with aclosing(found.reader.read(partition, start, end)) as records:
+    for partition, each in ranges.items():
+        async with aclosing(found.reader.read(partition, each.start, each.decided)) as records:
             async for record in records:
                 if len(shown) == most:
                     return StragglersLeft(ranges, shown, are_all=False)
@@ -142,8 +154,9 @@ class _Opened:
     reader: StragglerReader
     boundaries: Mapping[int, int]
     produced: ProducedStragglers
+    known: KnownHere
 
-    async def left(self) -> dict[int, tuple[int, int]]:
+    async def left(self) -> dict[int, Straggling]:
         progress = await self.produced.read()
         found = await find_stragglers(self.source, self.boundaries)
         topic, expected = self.source.topic, self.record.source_topic_id or ZERO_UUID
@@ -151,12 +164,41 @@ class _Opened:
             raise MigrationRefused(
                 f"topic {topic} at the source is another one by now: nothing is known of late records"
             )
-        ranges = {}
-        for partition, (boundary, end) in found.items():
-            start = max(boundary, 0 if progress is None else progress.of(partition).next_offset)
-            if start < end:
-                ranges[partition] = (start, end)
-        return ranges
+        left = left_of(found, progress)
+        await self.known.look(left)
+        return left
+
+
+class KnownHere:
+    """Batches behind the boundary at the source that are in Dray's log too. A broker that stood still may
+    have passed one on to a source whose writers were only said to be stopped; it is appended here then, and
+    no producer was told of the other."""
+
+    def __init__(self, streams: StreamStore, numbers: Sequence[int], metadata: MetadataStore) -> None:
+        self._streams = streams
+        self._numbers = numbers  # by partition
+        self._metadata = metadata
+        self._producers: dict[int, ProducerStates] = {}
+        self._space = -1
+
+    async def look(self, partitions: Collection[int]) -> None:
+        """Raises `LogError`, `MetadataError`."""
+        for partition in partitions:
+            state = await load_stream_state(self._streams, self._numbers[partition])
+            self._producers[partition] = state.producers
+        counter = await self._metadata.get(keys.CLUSTER_DOMAIN, keys.PRODUCER_COUNTER)
+        self._space = -1 if counter is None else id_space(decode_counter(counter.value))
+
+    def is_here(self, partition: int, header: BatchHeader) -> bool:
+        if header.producer_id == NO_PRODUCER:
+            return False
+        if id_space(header.producer_id) == self._space:
+            return True  # Dray gave the id: only a broker of Dray has sent it there
+        return self._producers[partition].has_reached(
+            header.producer_id,
+            header.producer_epoch,
+            (header.base_sequence + header.last_offset_delta) % SEQUENCES,
+        )
 
 
 @asynccontextmanager
@@ -173,9 +215,10 @@ async def _opened(settings: Settings, runtime: Runtime, topic: str) -> AsyncIter
         upstream = UpstreamClusters(settings, runtime).open(record.upstream)
         async with upstream:
             source = SourceTopic(upstream, topic)
-            reader = StragglerReader(upstream, source)
+            known = KnownHere(streams, record.streams, stores.metadata)
+            reader = StragglerReader(upstream, source, is_here=known.is_here)
             produced = ProducedStragglers(stores.metadata, runtime, topic, record.topic_id)
-            yield _Opened(record, upstream, source, reader, boundaries, produced)
+            yield _Opened(record, upstream, source, reader, boundaries, produced, known)
     finally:
         await stores.close()
 

@@ -25,16 +25,23 @@ class UnknownUpstream(Exception):
 
 class UpstreamClusters:
     """The clusters that the config names. Raises `Failure` where the properties of one cannot be used: that
-    is found out at the start, not when a topic needs it."""
+    is found out at the start, not when a topic needs it. With `leaves_out`, such a one is left out."""
 
-    def __init__(self, settings: Settings, runtime: Runtime) -> None:
-        self._clusters = settings.upstream.clusters
+    def __init__(self, settings: Settings, runtime: Runtime, *, leaves_out: bool = False) -> None:
+        self._clusters = dict(settings.upstream.clusters)
         self._runtime = runtime
-        self._security = {
-            name: _security(name, address.command_config) for name, address in self._clusters.items()
-        }
-        for name in self._clusters:
-            self.dialer(name, CLIENT_ID)
+        self._security: dict[str, ClientSecurity] = {}
+        self.left_out: dict[str, str] = {}
+        """Clusters that cannot be used, and why."""
+        for name, address in settings.upstream.clusters.items():
+            try:
+                self._security[name] = _security(name, address.command_config)
+                self.dialer(name, CLIENT_ID)
+            except Failure as failure:
+                if not leaves_out:
+                    raise
+                self.left_out[name] = str(failure)
+                del self._clusters[name]
 
     @property
     def names(self) -> list[str]:

@@ -78,9 +78,10 @@ def _fault(view: memoryview, position: int, next_offset: int) -> ForeignFault:
 
 
 def marker_of(segment: Buffer, batch: SegmentBatch) -> int | None:
-    """What the marker of a transaction says: `ABORT` or `COMMIT`. None for a batch that is none, and for
-    control records of other kinds. `segment` is what the batch's position counts in."""
-    if not batch.is_control:
+    """What the marker of a transaction says: `ABORT` or `COMMIT`. None for a batch that is none, for control
+    records of other kinds, and where compaction has removed the marker and left its batch. `segment` is what
+    the batch's position counts in."""
+    if not batch.is_control or not batch.header.record_count:
         return None
     view = memoryview(segment)[batch.position + HEADER_SIZE : batch.end]
     at = 0

@@ -105,6 +105,11 @@ def link_state(topic: str, record: MigrationRecord, lag: int | None = None) -> L
     if record.state is MigrationState.MIRRORING and record.undo is not None:
         troubles.append("the fence at the source is not lifted yet: a migrator does it when it reaches it")
         concern = "unsure"
+    if record.skipped:
+        troubles.append(
+            f"{sum(each.offsets for each in record.skipped.values())} offsets are not here: the source had "
+            "deleted them before they were mirrored"
+        )
     if stragglers:
         troubles.append(
             f"{sum(stragglers.values())} offsets were written at the source after the switch: "

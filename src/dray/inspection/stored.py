@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from dray.cluster.broker import Broker, decode_broker
 from dray.cluster.clock_guard import StoredBeat, decode_beat
-from dray.groups.followed import CopyState, decode_copy
+from dray.groups.followed import decode_copy
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.entry_times import time_in
 from dray.log.jobs import Job
@@ -147,9 +147,9 @@ class StoredCluster:
                     copy = decode_copy(group, record.value)
                 except UnreadableValue:
                     continue
-                state = CopyState.FOLLOWED if copy.is_waiting else copy.state
-                for topic in copy.topics:
-                    found.setdefault((topic, state.value), []).append(group)
+                for topic in {*copy.topics, *(copy.later or {})}:
+                    if (state := copy.state_with(topic)) is not None:
+                        found.setdefault((topic, state.value), []).append(group)
         return {key: sorted(groups) for key, groups in found.items()}
 
     async def high_watermark(self, stream: int) -> HighWatermark | None:

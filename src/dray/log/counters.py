@@ -19,6 +19,9 @@ from dray.runtime import Runtime
 
 FORMAT: Final = 1
 
+FIRST_PRODUCER_ID: Final = 1 << 48
+_ID_SPACES: Final = 1 << 14
+
 _VALUE = Struct(">Bq")
 
 
@@ -43,28 +46,15 @@ class IdCounter:
                 self._next = upto
             return taken
 
-    async def raise_to(self, least: int) -> None:
-        """No number below this is handed out from now on, by any process once it has used up its block."""
-
-        async def attempt() -> bool | None:
-            record = await self._store.get(CLUSTER_DOMAIN, self._key)
-            if record is not None and decode(record.value) >= least:
-                return True
-            expect: Expectation = ABSENT if record is None else record.version
-            [outcome] = await self._store.write(CLUSTER_DOMAIN, [Put(self._key, encode(least), expect)])
-            return outcome.applied or None
-
-        try:
-            await update(self._runtime, attempt)
-        except MetadataError as error:
-            raise LogUnavailable(f"{self._key} could not be raised: {error}") from error
+    def _from(self, stored: int) -> int:
+        return stored
 
     async def _reserve(self, block: int) -> tuple[int, int]:
         """Take the next block. One whose reply was lost may be another's: it is never used."""
 
         async def attempt() -> tuple[int, int] | None:
             record = await self._store.get(CLUSTER_DOMAIN, self._key)
-            current = 0 if record is None else decode(record.value)
+            current = self._from(0 if record is None else decode(record.value))
             expect: Expectation = ABSENT if record is None else record.version
             put = Put(self._key, encode(current + block), expect)
             [outcome] = await self._store.write(CLUSTER_DOMAIN, [put])
@@ -74,6 +64,23 @@ class IdCounter:
             return await update(self._runtime, attempt)
         except MetadataError as error:
             raise LogUnavailable(f"no numbers to be had from {self._key}: {error}") from error
+
+
+class ProducerIds(IdCounter):
+    """A cluster of Kafka begins at 0 and never comes to 2^48. Its producers write to topics that move here
+    with the ids that they have, while others write with ids of ours: so those of both must never meet. From
+    the first id on, and not from the first such topic on: producers keep their ids for as long as they live.
+    Each cluster begins somewhere else, as the source may be one of Dray."""
+
+    def _from(self, stored: int) -> int:
+        if stored >= FIRST_PRODUCER_ID:
+            return stored
+        return FIRST_PRODUCER_ID * (1 + self._runtime.uuid().int % _ID_SPACES)
+
+
+def id_space(producer_id: int) -> int:
+    """Those of one cluster of Dray are alike in it; -1 for one that a Kafka gave."""
+    return producer_id // FIRST_PRODUCER_ID if producer_id >= FIRST_PRODUCER_ID else -1
 
 
 def encode(current: int) -> bytes:

@@ -22,6 +22,7 @@ from dray.log.foreign_tables import SegmentTable
 from dray.log.shared_reads import SharedReads
 from dray.log.types import TimestampedOffset
 from dray.objects.contract import OwnBuffer
+from dray.records import HEADER_SIZE
 
 _AHEAD_BYTES: Final = 4 << 20
 _CHUNKS_AHEAD: Final = 2
@@ -100,6 +101,12 @@ class ForeignReader:
         else:
             self._tables.move_to_end(key)
         return table
+
+    def may_be_hole(self, entry: IndexEntry) -> bool:
+        """Has it one empty batch and nothing else? Then it may be where the source deleted what was not
+        mirrored yet (`mirrored_pieces.py`), perhaps with the marker of an aborted transaction: an answer that
+        reached over it would hide what the same producer wrote behind it."""
+        return self.table(entry).size <= HEADER_SIZE
 
     def estimate(self, entry: IndexEntry, offset: int) -> int:
         """About what the batches from `offset` to the end of the entry take. Never nothing."""

@@ -16,14 +16,14 @@ from dray.foreign.faults import ForeignFault
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.foreign_segments import ForeignSegments
 from dray.log.mirrored_pieces import fold_batches
-from dray.log.origins import BoundaryStands
+from dray.log.origins import NO_EPOCH, BoundaryStands
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.snapshots import largest_snapshot
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import ForeignSegmentFault, LogError, LogUnavailable, StreamClosed
-from dray.metadata.contract import MetadataError
+from dray.metadata.contract import MetadataError, Put
 from dray.objects.contract import Buffer, ObjectMissing
-from dray.runtime import ExpiryClock
+from dray.runtime import ExpiryClock, Runtime
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +53,7 @@ class PlannedPart(NamedTuple):
 
     end: int
     producers: ProducerStates  # at its end: a fork of those before it
+    epoch: int  # of its last batch, as the source gave it
 
 
 @dataclass(slots=True)
@@ -79,6 +80,17 @@ class MirrorState:
         return self.ahead[-1].end if self.ahead else self.place.end
 
     @property
+    def begins_anew(self) -> bool:
+        """Is nothing mirrored directly before what comes next? Then the source's log begins there, or did a
+        moment ago: it may be within a batch. Where its tier ends one batch ends too."""
+        if self.ahead:
+            return self.ahead[-1].epoch == NO_EPOCH
+        origin = self.high_watermark.value.origin
+        if origin is None or origin.source_epoch != NO_EPOCH:
+            return False
+        return self.start == self.place.end or origin.tier_end < self.place.end
+
+    @property
     def planned_producers(self) -> ProducerStates:
         return self.ahead[-1].producers if self.ahead else self.producers
 
@@ -90,8 +102,11 @@ class MirrorState:
 
 
 class MirrorStates:
-    def __init__(self, store: StreamStore, segments: ForeignSegments, expiry: ExpiryClock) -> None:
+    def __init__(
+        self, store: StreamStore, segments: ForeignSegments, runtime: Runtime, expiry: ExpiryClock
+    ) -> None:
         self._store = store
+        self._runtime = runtime
         self._segments = segments
         self._expiry = expiry
         self._states: dict[int, MirrorState] = {}
@@ -223,8 +238,12 @@ class MirrorStates:
         lags_little = not surely and state.entries_since < MOST_LAG
         if state.snapshot.value >= state.place.end or (lags_little and not is_due):
             return
-        snapshot = ProducerSnapshot(state.place.end, self._bounded(state.producers))
-        put = self._store.put_snapshot(stream, snapshot, state.snapshot.version)
+        if lags_little and state.producers.least_bytes > SMALL_SNAPSHOT:
+            return
+        upto, entries = state.place.end, state.entries_since
+        now_ms = self._expiry.now_ms()
+        put, expired = await self._made(stream, upto, state, now_ms)
+        state.producers.drop_expired(expired, now_ms or 0)
         if lags_little and len(put.value) > SMALL_SNAPSHOT:
             return
         try:
@@ -235,15 +254,30 @@ class MirrorStates:
                 raise unavailable(stream, error) from error
             return
         if outcome.applied:
-            state.snapshot = Versioned(snapshot.upto, outcome.version)
-            state.entries_since = 0
+            state.snapshot = Versioned(upto, outcome.version)
+            state.entries_since -= entries  # others may have been committed meanwhile
             return
         self.forget(stream)
         if surely:
             raise MirrorLost(f"stream {stream}: another process mirrors it")
 
-    def _bounded(self, producers: ProducerStates) -> ProducerStates:
-        now_ms = self._expiry.now_ms()
+    async def _made(
+        self, stream: int, upto: int, state: MirrorState, now_ms: int | None
+    ) -> tuple[Put, list[int]]:
+        """A snapshot of what is known now, and the producers that have expired. One of many producers is made
+        in a thread: it would hold up all else."""
+        version = state.snapshot.version
+        is_small = state.producers.least_bytes <= SMALL_SNAPSHOT
+        producers = state.producers if is_small else state.producers.copy()
+
+        def work() -> tuple[Put, list[int]]:
+            expired = [] if now_ms is None else producers.expired(now_ms)
+            snapshot = ProducerSnapshot(upto, self._bounded(producers, now_ms))
+            return self._store.put_snapshot(stream, snapshot, version), expired
+
+        return work() if is_small else await self._runtime.in_thread(work)
+
+    def _bounded(self, producers: ProducerStates, now_ms: int | None) -> ProducerStates:
         living = producers if now_ms is None else producers.without_expired(now_ms)
         kept, forgotten = living.within(
             largest_snapshot(self._store), living.newest_ms() if now_ms is None else now_ms

@@ -5,6 +5,11 @@ that were aborted, and the producers as a leader of Kafka folds them. An answer 
 transaction by its producer and its first offset alone. It ends with the producer's next abort marker: in
 these batches, or in later ones. An entry lists what overlaps *it*, so a transaction that is still open at the
 end of an entry reaches to that end, and the answer that brings its next batches names it again.
+
+Where the source has deleted what was not mirrored yet, a *hole* is taken in, as a piece of its own: an entry
+over the offsets that are gone, with nothing but an empty batch. What was known of producers ends there: the
+source has gone on with them in what is gone. So does a transaction that was open before it: its marker may be
+gone too.
 """
 
 from __future__ import annotations
@@ -18,8 +23,15 @@ from dray.foreign.batches import ABORT, SegmentBatch, marker_of, walk_batches
 from dray.log.entries import NO_TIMESTAMP, EntryKind, HighWatermark, IndexEntry
 from dray.log.foreign_attach import DAY_MS, PIECE_BYTES
 from dray.log.foreign_tables import AbortedRange, ForeignLayout, SegmentRow, SegmentTable
-from dray.log.producer_state import SEQUENCES, ProducerEntry, ProducerStates, RememberedBatch
-from dray.records import NO_PRODUCER, Buffer
+from dray.log.origins import NO_EPOCH
+from dray.log.producer_state import (
+    RETRIED_MS,
+    SEQUENCES,
+    ProducerEntry,
+    ProducerStates,
+    RememberedBatch,
+)
+from dray.records import HEADER_SIZE, NO_PRODUCER, BatchHeader, Buffer, filler, read_header
 from dray.records.header import LOG_APPEND_TIME
 
 MOST_ABORTED: Final = 2_048
@@ -27,6 +39,16 @@ MOST_ABORTED: Final = 2_048
 
 NO_BATCH: Final = RememberedBatch(-1, -1, -1, -1)
 """Of a producer that wrote only markers in its epoch: its next sequence is 0."""
+
+
+def hole_before(offset: int) -> bytes:
+    """What is taken in where the source's log begins at this offset by now, above the end of the mirror."""
+    return filler(offset - 1, NO_EPOCH)
+
+
+def is_hole(header: BatchHeader) -> bool:
+    """No batch of a source is so: an empty one of its own has a producer, and each has an epoch."""
+    return header.leader_epoch == NO_EPOCH and header.producer_id == NO_PRODUCER and not header.record_count
 
 
 @dataclass(slots=True)
@@ -123,15 +145,17 @@ def pieces_of(
     *,
     most_bytes: int,
     most_aborted: int,
+    may_begin_before: bool = False,
 ) -> list[tuple[MirroredPiece, ProducerStates]]:
     """The entries that batches make, each with the producers at its end: a fork of those before it. One entry
     holds as much as it may: a midnight (where the broker stamped the times), much, or many aborted
-    transactions begin another. Raises `ForeignFault`."""
+    transactions begin another. `may_begin_before`: the first batch may begin before `start`, as the source's
+    log does not begin where a batch does. Raises `ForeignFault`."""
     at_work = _AbortedAtWork(aborted)
     found: list[tuple[MirroredPiece, ProducerStates]] = []
     piece: MirroredPiece | None = None
     day = row_at = -1
-    for batch in walk_batches(data, from_offset=start):
+    for batch in walk_batches(data, from_offset=_least(data, start) if may_begin_before else start):
         header = batch.header
         stamped = header.attributes & LOG_APPEND_TIME
         if piece is not None and (
@@ -164,10 +188,19 @@ def pieces_of(
     return found
 
 
+def _least(data: Buffer, start: int) -> int:
+    """Where the first batch may begin that holds `start`."""
+    if len(data) < HEADER_SIZE:
+        return start
+    header = read_header(data)
+    holds_start = header.base_offset + header.last_offset_delta >= start
+    return max(0, min(header.base_offset, start)) if holds_start else start
+
+
 def fold_batches(data: Buffer, producers: ProducerStates, now_ms: int, start: int, end: int) -> None:
     """The producers of stored batches, as far as these lie in an entry. Raises `ForeignFault`."""
     for batch in walk_batches(data):
-        if start <= batch.header.base_offset < end:
+        if start <= batch.last_offset < end:
             _fold(producers, batch, data, now_ms)
 
 
@@ -175,14 +208,19 @@ def _fold(producers: ProducerStates, batch: SegmentBatch, data: Buffer, now_ms: 
     """As a leader of Kafka does: a marker of a later epoch begins the sequences anew."""
     header = batch.header
     if header.producer_id == NO_PRODUCER:
+        if is_hole(header):
+            producers.clear()
         return
+    known = producers.get(header.producer_id)
+    at_ms = _written_ms(header.max_timestamp, now_ms, producers.expiry_ms)
+    if known is not None:
+        at_ms = max(at_ms, known.last_ms)
     if batch.is_control:
         if marker_of(data, batch) is None:
             return
-        known = producers.get(header.producer_id)
         if known is None or header.producer_epoch != known.epoch:
-            known = ProducerEntry(header.producer_epoch, now_ms, (NO_BATCH,))
-        producers.put(header.producer_id, known._replace(last_ms=now_ms))
+            known = ProducerEntry(header.producer_epoch, at_ms, (NO_BATCH,))
+        producers.put(header.producer_id, known._replace(last_ms=at_ms))
         return
     producers.remember(
         header.producer_id,
@@ -194,5 +232,15 @@ def _fold(producers: ProducerStates, batch: SegmentBatch, data: Buffer, now_ms: 
             header.base_offset,
             header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1,
         ),
-        now_ms,
+        at_ms,
     )
+
+
+def _written_ms(timestamp: int, now_ms: int, expiry_ms: int) -> int:
+    """When a batch that is mirrored now was written, for its producer's expiry. A leader of Kafka goes by the
+    time in the batch, and so its producers of long ago are not among those it remembers: they need not be
+    here either, though they are mirrored today. But each is kept for as long as a batch may be sent again,
+    whatever its times say."""
+    if timestamp < 0:
+        return now_ms
+    return min(now_ms, max(timestamp, now_ms - expiry_ms) + RETRIED_MS)

@@ -133,7 +133,7 @@ class StreamMirror:
         self._store = store
         self._runtime = runtime
         self._retention = retention
-        self._states = MirrorStates(store, segments, expiry or UndoubtedClock(runtime))
+        self._states = MirrorStates(store, segments, runtime, expiry or UndoubtedClock(runtime))
         self._objects = MirroredObjects(store, objects, runtime, settings, self._states)
         self._most_streams = max(1, store.limits.operations // 4)
 
@@ -234,10 +234,11 @@ class StreamMirror:
         wanted = [piece for piece in pieces if piece.stream in states]
         bases = [states[piece.stream].planned_producers for piece in wanted]
         ends = [states[piece.stream].planned_end for piece in wanted]
+        anew = [states[piece.stream].begins_anew for piece in wanted]
         now_ms = self._runtime.wall_ms()
 
         def work() -> list[list[tuple[MirroredPiece, ProducerStates]] | MirrorRefused]:
-            return [_parts_of(*each, now_ms) for each in zip(wanted, ends, bases, strict=True)]
+            return [_parts_of(*each, now_ms) for each in zip(wanted, ends, anew, bases, strict=True)]
 
         is_little = sum([len(piece.batches) for piece in wanted]) <= _INLINE_BYTES
         walked = work() if is_little else await self._runtime.in_thread(work)
@@ -253,7 +254,9 @@ class StreamMirror:
                     f"stream {piece.stream}: what comes before was not taken in"
                 )
             else:
-                self._states.plan(state, [PlannedPart(part.end, producers) for part, producers in parts])
+                self._states.plan(
+                    state, [PlannedPart(part.end, producers, part.epoch) for part, producers in parts]
+                )
                 plan.parts[piece.stream] = _Parts(state, piece.batches, parts)
                 plan.found[piece.stream] = state.place
         return plan
@@ -341,7 +344,7 @@ def _lost(piece: MirroredBatches, end: int) -> MirrorLost:
 
 
 def _parts_of(
-    piece: MirroredBatches, end: int, producers: ProducerStates, now_ms: int
+    piece: MirroredBatches, end: int, begins_anew: bool, producers: ProducerStates, now_ms: int
 ) -> list[tuple[MirroredPiece, ProducerStates]] | MirrorRefused:
     try:
         return pieces_of(
@@ -352,6 +355,7 @@ def _parts_of(
             now_ms,
             most_bytes=MOST_ENTRY_BYTES,
             most_aborted=MOST_ABORTED,
+            may_begin_before=begins_anew,
         )
     except ForeignFault as fault:
         return MirrorRefused(f"stream {piece.stream}: what the source gave: {fault.reason}")

@@ -8,7 +8,7 @@ by batch: it is folded from the index entries, above a snapshot that bounds the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable
 from dataclasses import dataclass
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -74,7 +74,26 @@ class ProducerStates:
     def rebase(self, base: ProducerStates) -> None:
         """What this was forked from has been joined into `base`. Without this, forks of forks would make a
         chain without end."""
-        self._base = base
+        if self._base is not None:
+            self._base = base
+
+    def copy(self) -> ProducerStates:
+        """As they are now: what is recorded later is not in it."""
+        states = ProducerStates(self.expiry_ms)
+        states._own = dict(self.items())
+        return states
+
+    def drop_expired(self, producer_ids: Iterable[int], now_ms: int) -> None:
+        """Of these, which had expired: one may have written again since."""
+        for producer_id in producer_ids:
+            producer = self._own.get(producer_id)
+            if producer is not None and now_ms - producer.last_ms > self.expiry_ms:
+                del self._own[producer_id]
+
+    def clear(self) -> None:
+        """Forget all of them: from now on this is a fork of nothing."""
+        self._base = None
+        self._own = {}
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         producer = self._own.get(producer_id)
@@ -86,7 +105,7 @@ class ProducerStates:
         """Take over what another log knew of a producer."""
         self._own[producer_id] = producer
 
-    def items(self) -> Iterable[tuple[int, ProducerEntry]]:
+    def items(self) -> ItemsView[int, ProducerEntry]:
         merged = {} if self._base is None else dict(self._base.items())
         merged.update(self._own)
         return merged.items()
@@ -124,6 +143,13 @@ class ProducerStates:
         raise OutOfOrderSequence(
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {expected} is next"
         )
+
+    def has_reached(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Is what the producer sent up to this sequence, in this epoch, in the log?"""
+        producer = self.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return False
+        return (producer.batches[-1].last_sequence - sequence) % SEQUENCES < SEQUENCES // 2
 
     def expected(self, batch: BatchReference) -> int | None:
         """The sequence that is next in the batch's epoch; None for a producer that is not known."""
@@ -164,6 +190,19 @@ class ProducerStates:
             if now_ms - producer.last_ms <= self.expiry_ms
         }
         return kept
+
+    def expired(self, now_ms: int) -> list[int]:
+        return [
+            producer_id
+            for producer_id, producer in self.items()
+            if now_ms - producer.last_ms > self.expiry_ms
+        ]
+
+    @property
+    def least_bytes(self) -> int:
+        """What a snapshot of these takes at least: known without making one."""
+        count = len(self._own) if self._base is None else len(self.items())
+        return _HEADER.size + count * (_PRODUCER.size + _REMEMBERED.size)
 
     def newest_ms(self) -> int:
         """When the last of the producers wrote."""

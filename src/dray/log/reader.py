@@ -154,6 +154,8 @@ class StreamReader:
             bounds = await self.refresh(request.stream, barrier=True)
         if not bounds.start <= request.offset <= bounds.end:
             bounds = await self.refresh(request.stream, barrier=True)
+            if request.offset > bounds.end and self._is_classic(request.stream):
+                return EmptyPlan(request, bounds)  # the source may have it: the mirror brings it
             if not bounds.start <= request.offset <= bounds.end:
                 raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
         limit = min(max_bytes, request.max_bytes)
@@ -206,13 +208,15 @@ class StreamReader:
     def _plan_foreign(
         self, request: ReadRequest, bounds: Bounds, limit: int, at_least_one: bool, entry: IndexEntry
     ) -> ForeignPlan:
-        """Segments that follow each other, until they are enough."""
+        """Segments that follow each other, until they are enough, or a hole comes."""
         offset, size, entries = request.offset, 0, [entry]
         while True:
             size += self.foreign.estimate(entry, offset)
             offset = entry.end
             following = self._index.find(request.stream, offset)
             if size >= limit or following is None or not following.is_foreign:
+                break
+            if self.foreign.may_be_hole(entry) or self.foreign.may_be_hole(following):
                 break
             entry = following
             entries.append(entry)
@@ -224,6 +228,11 @@ class StreamReader:
         """Where the stream began, as far as is known. None: here."""
         high_watermark = self._index.high_watermark(stream)
         return None if high_watermark is None else high_watermark.origin
+
+    def _is_classic(self, stream: int) -> bool:
+        """Does its source own it? Then it ends there, and not where the mirror is."""
+        origin = self.origin(stream)
+        return origin is not None and origin.is_classic
 
     def leader_epoch(self, stream: int) -> int:
         """What batches of the stream carry."""

@@ -29,6 +29,7 @@ from dray.log.jobs import (
     advance,
     removal,
 )
+from dray.log.origins import SourceOwnsLog
 from dray.log.settings import LogSettings
 from dray.log.snapshots import advance_snapshot
 from dray.log.stream_store import StreamStore, StreamView, Versioned
@@ -71,13 +72,14 @@ class Retention:
         self._swap = Swap(store, runtime, self._expiry)
         self._created_since: dict[int, tuple[int, float]] = {}  # jobs seen CREATED: their version, and when
 
-    async def raise_start(self, stream: int, before: int) -> int:
-        """Drop the records below `before` (-1: all there are); the stream's start afterwards."""
-        return await self._raise(stream, before, "delete_records")
+    async def raise_start(self, stream: int, before: int, *, only_ours: bool = False) -> int:
+        """Drop the records below `before` (-1: all there are); the stream's start afterwards. With
+        `only_ours`, raises `SourceOwnsLog` where a source owns the stream: its start is the source's."""
+        return await self._raise(stream, before, "delete_records", only_ours)
 
-    async def _raise(self, stream: int, before: int, why: str) -> int:
+    async def _raise(self, stream: int, before: int, why: str, only_ours: bool = False) -> int:
         try:
-            start = await self._raise_start(stream, before)
+            start = await self._raise_start(stream, before, only_ours)
             self._say(stream, start, why)
             return start
         finally:
@@ -93,10 +95,10 @@ class Retention:
             if self._on_deleted is not None:
                 self._on_deleted(why, start - first)
 
-    async def _raise_start(self, stream: int, before: int) -> int:
+    async def _raise_start(self, stream: int, before: int, only_ours: bool) -> int:
         for _ in range(_STEPS):
             try:
-                start = await self._step(stream, before)
+                start = await self._step(stream, before, only_ours)
             except Ambiguous:
                 start = None  # the next step reads what became of it
             except MetadataError as error:
@@ -160,7 +162,7 @@ class Retention:
         start = (await self._store.start(stream)).value
         return StreamView(high_watermark, start, await self._store.entries_above(stream, start, 1))
 
-    async def _step(self, stream: int, before: int) -> int | None:
+    async def _step(self, stream: int, before: int, only_ours: bool) -> int | None:
         """One step towards the goal; the start, once it is reached."""
         job = await self._store.job(stream)  # before the plan: a stale plan must not start
         if job.value.state is not JobState.DONE:
@@ -170,6 +172,8 @@ class Retention:
         view = await self._store.view(stream)
         if view is None or view.high_watermark.value.closed:
             raise StreamClosed(f"stream {stream} is closed")
+        if only_ours and view.high_watermark.value.is_classic:
+            raise SourceOwnsLog(f"stream {stream}: records of its source are deleted there, not here")
         live, dead = view.split()
         await self._sweep(stream, dead)
         end = view.high_watermark.value.end

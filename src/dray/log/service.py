@@ -15,7 +15,7 @@ from dray.log.carried_lane import CarriedLane
 from dray.log.carry import EMBEDDED, CarriedBacklog
 from dray.log.collector import Collector
 from dray.log.commit import CommittedEntry, Committer
-from dray.log.counters import IdCounter
+from dray.log.counters import IdCounter, ProducerIds
 from dray.log.deletions import MayDelete, nothing_may_go
 from dray.log.foreign_ownership import ForeignFinding, ForeignOwnership
 from dray.log.foreign_reader import ForeignReader
@@ -147,7 +147,7 @@ class Log:
         self.mirror = StreamMirror(
             self._streams, objects, runtime, settings, foreign_segments, self._retention, self._expiry
         )
-        self._producer_ids = IdCounter(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
+        self._producer_ids = ProducerIds(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
             objects,
@@ -372,7 +372,7 @@ class Log:
         return await self._times.latest_timestamp(stream)
 
     async def delete_records(self, stream: int, before: int) -> int:
-        start = await self._retention.raise_start(stream, before)
+        start = await self._retention.raise_start(stream, before, only_ours=True)
         self._committers[stream % self._domains].forget(stream)  # sealed, perhaps
         await self.start_raised(stream)
         return start

@@ -26,7 +26,6 @@ from typing import Final
 from dray.foreign.kafka_files import TimeRow
 from dray.groups.coordinator.imported import import_group
 from dray.groups.offsets import CommittedOffset
-from dray.log.counters import IdCounter
 from dray.log.entries import NO_TIMESTAMP, HighWatermark
 from dray.log.foreign_attach import (
     DAY_MS,
@@ -64,6 +63,7 @@ from dray.migration.record import (
     MigrationState,
 )
 from dray.migration.segment_bytes import PlainSegment, SegmentBytes, UnpackedSegment
+from dray.migration.stragglers import ProducedStragglers
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.runtime import Runtime
 from dray.topics import Topics
@@ -86,10 +86,6 @@ FAILPOINTS: Final = (
 
 UPLOADS: Final = f"{COPIED}/uploads/"
 """Where segments lie that were uploaded into our own store."""
-
-FIRST_PRODUCER_ID: Final = 1 << 48
-"""From here on Dray hands out producer ids, once a topic was attached: no source comes so far, so that the
-producers of both never meet."""
 
 ENTRY_BYTES: Final = 128 << 20
 """A large segment becomes several entries of about so many bytes: what retention deletes at once, and what
@@ -131,7 +127,6 @@ class Attacher:
         domains: int,
         streams: StreamStore,
         lifecycle: Lifecycle,
-        producer_ids: IdCounter,
         topics: Topics,
         objects: ObjectStore,
         ownership: ForeignOwnership,
@@ -145,7 +140,6 @@ class Attacher:
         self._metadata = metadata
         self._domains = domains
         self._lifecycle = lifecycle
-        self._producer_ids = producer_ids
         self._objects = objects
         self._ownership = ownership
         self.migrations = Migrations(metadata, runtime)
@@ -163,6 +157,7 @@ class Attacher:
         plan = order.plan
         if plan.refused:
             raise MigrationRefused(str(plan.refused[0]))
+        await self.forget_deleted(plan.topic)
         if await self.topics.refresh(plan.topic, barrier=True) is not None:
             known = await self.migrations.read(plan.topic)
             if known is None:
@@ -229,7 +224,6 @@ class Attacher:
             )
 
     async def take_streams(self, topic: str, record: MigrationRecord) -> MigrationRecord:
-        await self._producer_ids.raise_to(FIRST_PRODUCER_ID)
         if not record.streams:
             taken = tuple(await self._lifecycle.take_ids(record.partitions))
 
@@ -400,11 +394,28 @@ class Attacher:
             return None
         return await self.publish(topic, record)
 
+    async def forget_deleted(self, topic: str) -> MigrationRecord | None:
+        """A migration that came to its end, and whose topic was deleted since, is over: the name may be used
+        again, for the same source too. The record that went; None where there is no such one."""
+        record = await self.migrations.read(topic)
+        if record is None or record.state not in (*ENDED, MigrationState.SWITCHED):
+            return None
+        found = await self.topics.refresh(topic, barrier=True)
+        if found is not None and not set(found.streams).isdisjoint(record.streams):
+            return None
+        await self.before_forgotten()
+        await ProducedStragglers(self._metadata, self.runtime, topic, record.topic_id).forget()
+        await self.migrations.forget(topic, record)
+        return record
+
     # --- abort
 
     async def abort(self, topic: str) -> MigrationRecord | None:
         """Take back what an attach has left that did not come to its end, or a topic that its source still
         owns. None: there is nothing. A switch that is under way is withdrawn before (`live_migration.py`)."""
+        forgotten = await self.forget_deleted(topic)
+        if forgotten is not None:
+            return forgotten
         record = await self.migrations.read(topic)
         if record is None:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
 
 from dray.client.cluster import Cluster
 from dray.groups.coordinator.copies import GroupCopies, StoredCopy
@@ -76,6 +77,33 @@ def group_follower(
     return SourceFollower(GroupFollower(SourceGroups(cluster), copies, linked), copies, metadata, migrations)
 
 
+class _GoneSource:
+    """Of a cluster that is gone for good nothing is asked."""
+
+    async def listed(self) -> NoReturn:
+        raise RuntimeError("a source that is gone cannot be asked")
+
+    async def members(self, _: Collection[str]) -> NoReturn:
+        await self.listed()
+
+    async def committed(self, _: Collection[str], __: Mapping[str, Sequence[int]]) -> NoReturn:
+        await self.listed()
+
+
+async def hand_over_without_source(
+    metadata: MetadataStore, runtime: Runtime, streams: StreamStore, domains: int, upstream: str
+) -> FollowReport:
+    """Groups that wait for a source which is gone: they are Dray's with what was copied last, if their topics
+    are."""
+    migrations = Migrations(metadata, runtime)
+    copies = GroupCopies(metadata, runtime, domains, upstream)
+
+    async def linked() -> Sequence[LinkedTopic]:
+        return await linked_topics(migrations, streams, upstream)
+
+    return await GroupFollower(_GoneSource(), copies, linked).hand_over_without_source()
+
+
 async def linked_topics(migrations: Migrations, streams: StreamStore, upstream: str) -> list[LinkedTopic]:
     found = []
     for name, record in sorted((await migrations.read_all()).items()):
@@ -86,14 +114,26 @@ async def linked_topics(migrations: Migrations, streams: StreamStore, upstream: 
     return found
 
 
-async def groups_of(copies: GroupCopies, topic: str) -> dict[CopyState, list[str]]:
-    """The groups that come, or came, with a topic, by how far they are."""
-    found: dict[CopyState, list[str]] = {}
+@dataclass(frozen=True, slots=True)
+class GroupsOfTopic:
+    """The groups that come, or came, with a topic."""
+
+    states: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
+    """By how far they are."""
+    unread: Sequence[str] = ()
+    """Those that wait of which the source has not said yet how far they have read."""
+
+
+async def groups_of(copies: GroupCopies, topic: str) -> GroupsOfTopic:
+    states: dict[CopyState, list[str]] = {}
+    unread: list[str] = []
     for group_id, stored in sorted((await copies.read_all()).items()):
-        if topic in stored.copy.topics and stored.source == copies.source:
-            state = CopyState.FOLLOWED if stored.copy.is_waiting else stored.copy.state
-            found.setdefault(state, []).append(group_id)
-    return found
+        state = stored.copy.state_with(topic)
+        if state is not None and stored.source == copies.source:
+            states.setdefault(state, []).append(group_id)
+            if stored.copy.is_unread(topic):
+                unread.append(group_id)
+    return GroupsOfTopic(states, unread)
 
 
 async def boundaries_of(streams: StreamStore, record: MigrationRecord) -> dict[int, int]:

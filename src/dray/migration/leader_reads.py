@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from dray.client.cluster import Address
-from dray.client.errors import RequestFailed
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.mirror import MirrorAnswer, MirrorPiece, MirrorPlace
 
-Answers = Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]
+Answers = Mapping[int, MirrorAnswer]
 
 MOST_READS: Final = 2
 
@@ -32,9 +32,13 @@ class PieceReader(Protocol):
     ) -> Answers: ...
 
 
-class _Read(NamedTuple):
+@dataclass(slots=True)
+class _Read:
     places: dict[int, MirrorPlace]
+    is_behind: bool  # whether the source was known to have more
     is_large: bool
+    has_room: bool = True  # whether it need not wait for room in memory, or has not any more
+    reserved: int = 0  # what it has of that until its answer is there
 
 
 class LeaderReads:
@@ -55,6 +59,8 @@ class LeaderReads:
         self._limits = limits
         self._memory = memory
         self._under_way: dict[asyncio.Task[Answers], _Read] = {}
+        self._was_behind = False
+        self._held = 0  # of small answers: what has come and was not given back
         self.is_large = False
         """May its answers be large? Then it has a place in the memory."""
 
@@ -78,24 +84,62 @@ class LeaderReads:
             self._begin(dict(places))
         await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
         task = next(task for task in self._under_way if task.done())
-        return self._under_way.pop(task).places, task.result()
+        read = self._under_way.pop(task)
+        self._was_behind = read.is_behind
+        return read.places, task.result()
 
     def _begin(self, places: dict[int, MirrorPlace]) -> None:
-        is_large = self._is_behind(places)
-        if is_large and not self.is_large:
-            self.is_large = is_large = self._memory.take()
-        most = self._limits.answer_bytes if is_large else self._limits.small_answer_bytes
-        read = self._reader.read_each(self._leader, dict(places), most)
-        task = self._runtime.spawn(read, f"mirror read of {self._leader}")
-        self._under_way[task] = _Read(places, is_large)
+        is_behind = self.is_behind(places)
+        # A small answer first: what came in a moment is mostly no more than that.
+        if is_behind and self._was_behind and not self.is_large:
+            self.is_large = self._memory.take()
+        read = _Read(places, is_behind, is_behind and self.is_large)
+        limits = self._limits
+        if read.is_large:
+            reading = self._reader.read_each(self._leader, dict(places), limits.answer_bytes)
+        else:
+            most = limits.small_answer_bytes if is_behind else limits.idle_answer_bytes
+            read.has_room = self._memory.reserve_now(most)
+            read.reserved = most if read.has_room else 0
+            reading = self._read_small(read, most)
+        task = self._runtime.spawn(reading, f"mirror read of {self._leader}")
+        self._under_way[task] = read
 
-    def _is_behind(self, places: Mapping[int, MirrorPlace]) -> bool:
+    async def _read_small(self, read: _Read, most: int) -> Answers:
+        if not read.has_room:
+            await self._memory.reserve(most)
+            read.has_room, read.reserved = True, most
+        size = 0
+        try:
+            answers = await self._reader.read_each(self._leader, dict(read.places), most)
+            size = size_of(answers)
+        finally:
+            self._memory.resize(most, size)
+            read.reserved = 0
+            self._held += size
+        return answers
+
+    def is_held_up(self, places: Mapping[int, MirrorPlace]) -> bool:
+        """Would the next answer have to wait for room in memory? Who holds what came before must not: all
+        might wait for each other."""
+        if not self._under_way:
+            self._begin(dict(places))
+        return not any(read.has_room for read in self._under_way.values())
+
+    def give_back(self, size: int) -> None:
+        """So much of what was read is not in memory any more."""
+        done = min(size, self._held)
+        self._held -= done
+        self._memory.release(done)
+
+    def is_behind(self, places: Mapping[int, MirrorPlace]) -> bool:
+        """Is the source known to have more?"""
         return any(self._has_more(partition, place.offset) for partition, place in places.items())
 
     def rest(self, places: Mapping[int, MirrorPlace]) -> None:
         """For a caller that holds little of what was read. Where the source has no more at once, another
         leader may be read in large answers."""
-        if not self._is_behind(places) and not any(read.is_large for read in self._under_way.values()):
+        if not self.is_behind(places) and not any(read.is_large for read in self._under_way.values()):
             self._let_go()
 
     def _let_go(self) -> None:
@@ -111,5 +155,11 @@ class LeaderReads:
         for task in self._under_way:
             if not task.cancelled():
                 task.exception()  # seen
+        self._memory.release(sum([read.reserved for read in self._under_way.values()]))  # of those not begun
         self._under_way.clear()
         self._let_go()
+        self.give_back(self._held)
+
+
+def size_of(answers: Answers) -> int:
+    return sum([len(each.batches) for each in answers.values() if isinstance(each, MirrorPiece)])

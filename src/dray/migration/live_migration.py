@@ -27,6 +27,7 @@ from dray.client.cluster import PASSING
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.migration.found import MigrationRefused
 from dray.migration.live import go_back, go_on, note
+from dray.migration.news import News
 from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.upstream.fences import FenceRefused, WriterFence
@@ -86,6 +87,11 @@ class LiveTopic(Protocol):
         """The partitions whose mirror cannot go on, and why; None while this process does not know it."""
         ...
 
+    def try_stopped_again(self) -> bool:
+        """Those partitions, while the mirror of the others works on. False where there are none: then it has
+        ended, and has to begin anew."""
+        ...
+
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         """What has to be put back when the fence is lifted: it cannot be seen once the fence is up. Raises
         `FenceRefused` where the source refuses us already, so that a fence could not be seen."""
@@ -139,8 +145,9 @@ class LiveMigration:
         self._runtime = runtime
         self._settings = settings
         self._reached = reached
+        self._news = News(runtime)
         self._mirror: KeptTask | None = None
-        self._mirror_began = float("-inf")
+        self._mirror_tried = float("-inf")
         self._follow_at = float("-inf")
 
     async def run(self) -> None:
@@ -179,7 +186,7 @@ class LiveMigration:
 
     def _keep_mirroring(self) -> None:
         if self._mirror is None:
-            self._mirror_began = self._runtime.monotonic()
+            self._mirror_tried = self._runtime.monotonic()
             self._mirror = keep_running(self._runtime, "mirror a topic", self._mirror_on)
 
     async def _mirror_on(self) -> None:
@@ -194,8 +201,10 @@ class LiveMigration:
         if stopped is None:
             return record
         self.seen.stopped = stopped
-        if stopped and self._runtime.monotonic() - self._mirror_began >= RETRY_SECONDS:
-            await self.stop()
+        if stopped and self._runtime.monotonic() - self._mirror_tried >= RETRY_SECONDS:
+            self._mirror_tried = self._runtime.monotonic()
+            if not self._live.try_stopped_again():
+                await self.stop()
         if dict(stopped) == dict(record.stopped or {}):
             return record
         for partition in stopped.keys() - (record.stopped or {}).keys():
@@ -217,8 +226,10 @@ class LiveMigration:
             self.seen.groups = await self._live.follow(record)
         except (ClientError, RequestFailed) as failure:
             # A right that is missing, say: neither the mirror nor a switch waits for it.
-            _log.warning("groups and configs are not followed", topic=self.topic, reason=str(failure))
+            if self._news.is_news("followed"):
+                _log.warning("groups and configs are not followed", topic=self.topic, reason=str(failure))
             return None
+        self._news.forget("followed")
         self._reached("followed")
         return self.seen.groups
 

@@ -19,6 +19,8 @@ class MirrorLag:
     """For how long the oldest of them has been known to be there, at least."""
     silent_seconds: float = 0.0
     """Since a partition that is mirrored was last answered by its leader: then `records` is old news."""
+    skipped: int = 0
+    """Offsets that the source deleted before they were mirrored, so far."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class _Seen:
     ends: list[tuple[float, int]] = field(default_factory=list)
     """When the source was first seen to end there, and where: those that are not mirrored yet. When they are
     too many, the one goes that leaves the smallest gap, so that the time is exact to a part of itself."""
+    skipped: int = 0  # as the mirror said last: one that begins anew begins at nothing
 
 
 class LagClock:
@@ -34,6 +37,7 @@ class LagClock:
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
+        self._skipped = 0
 
     def look(self, now: float, progress: Mapping[int, MirrorProgress]) -> MirrorLag:
         records, seconds, silent = 0, 0.0, 0.0
@@ -42,11 +46,13 @@ class LagClock:
                 self._seen.pop(partition, None)
                 continue
             seen = self._seen.setdefault(partition, _Seen(now))
+            self._skipped += each.skipped - (seen.skipped if seen.skipped <= each.skipped else 0)
+            seen.skipped = each.skipped
             records += each.lag or 0
             seconds = max(seconds, _seconds(seen, now, each))
             if each.stopped is None:
                 silent = max(silent, now - (seen.since if each.heard is None else each.heard))
-        return MirrorLag(records, seconds, silent)
+        return MirrorLag(records, seconds, silent, self._skipped)
 
 
 def _seconds(seen: _Seen, now: float, progress: MirrorProgress) -> float:

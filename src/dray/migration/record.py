@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from dray.metadata import keys
 from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
@@ -76,6 +76,13 @@ ENDED: Final = frozenset({MigrationState.ATTACHED, MigrationState.MOVED})
 """The topic is Dray's for good."""
 
 
+class SkippedOffsets(NamedTuple):
+    """Of a partition: what the source deleted before it was mirrored."""
+
+    offsets: int  # how many
+    below: int  # all of them lie below this one
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
     state: MigrationState
@@ -101,6 +108,7 @@ class MigrationRecord:
     stopped: Annotated[Mapping[int, str] | None, NOT_IF_NONE] = None  # why partitions are not mirrored
     switched_ms: Annotated[int | None, NOT_IF_NONE] = None
     stragglers: Annotated[Mapping[int, int] | None, NOT_IF_NONE] = None  # records at the source behind B0
+    skipped: Annotated[Mapping[int, SkippedOffsets] | None, NOT_IF_NONE] = None
 
     @property
     def is_live(self) -> bool:
@@ -121,6 +129,14 @@ class MigrationRecord:
     def is_classic(self) -> bool:
         """The source may still own partitions of the topic that clients see."""
         return self.state in (MigrationState.MIRRORING, MigrationState.PENDING)
+
+    def with_skipped(self, partition: int, first: int, below: int) -> MigrationRecord:
+        """The source has deleted these offsets before they were mirrored. May be said more than once."""
+        known = (self.skipped or {}).get(partition, SkippedOffsets(0, first))
+        if below <= known.below:
+            return self
+        more = SkippedOffsets(known.offsets + below - max(first, known.below), below)
+        return replace(self, skipped={**(self.skipped or {}), partition: more})
 
     def to(self, state: MigrationState) -> MigrationRecord:
         if state not in (_LIVE if self.is_live else _COLD).get(self.state, set()):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dray.client.cluster import Cluster
 from dray.foreign.batches import walk_batches
 from dray.log.foreign_pieces import as_data
-from dray.records import Record, decode
+from dray.records import BatchHeader, Record, decode
 from dray.upstream.mirror import Aborted, MirrorPlace, MirrorReader
 from dray.upstream.source import SourceTopic, no_leader
 
@@ -23,6 +24,8 @@ class StragglerReader:
     cluster: Cluster
     source: SourceTopic
     max_bytes: int = 8 << 20
+    is_here: Callable[[int, BatchHeader], bool] = lambda *_: False
+    """Is a batch that is there in Dray's log of the partition too?"""
 
     async def read(self, partition: int, start: int, end: int) -> AsyncGenerator[Record, None]:
         """Those with offsets from `start` up to before `end`. It ends early where a transaction is open."""
@@ -35,7 +38,8 @@ class StragglerReader:
             if leader is None:
                 raise no_leader(self.source.topic, partition)
             [piece] = await reader.read(leader, {partition: place})
-            for record in committed_records(piece.batches, piece.aborted):
+            here = partial(self.is_here, partition)
+            for record in committed_records(piece.batches, piece.aborted, here):
                 if start <= record.offset < end:
                     yield record
             if piece.place.offset <= place.offset:
@@ -43,8 +47,13 @@ class StragglerReader:
             place = MirrorPlace(piece.place.offset)
 
 
-def committed_records(batches: memoryview, aborted: Sequence[Aborted]) -> list[Record]:
-    """Of whole batches, without control records and without what an aborted transaction wrote."""
+def committed_records(
+    batches: memoryview,
+    aborted: Sequence[Aborted],
+    is_here: Callable[[BatchHeader], bool] = lambda _: False,
+) -> list[Record]:
+    """Of whole batches, without control records and without what an aborted transaction wrote; nor what is
+    here."""
     waiting = sorted(aborted, key=lambda each: each.first_offset)
     dropped: set[int] = set()
     found: list[Record] = []
@@ -55,7 +64,7 @@ def committed_records(batches: memoryview, aborted: Sequence[Aborted]) -> list[R
         if batch.is_control:
             dropped.discard(producer_id)
             continue
-        if batch.is_transactional and producer_id in dropped:
+        if (batch.is_transactional and producer_id in dropped) or is_here(batch.header):
             continue
         plain = as_data(batches[batch.position : batch.end], with_producer=False)
         columns = decode(plain, max_decompressed_bytes=_MOST_UNFOLDED, sparse=True)

@@ -14,12 +14,13 @@ from uuid import UUID
 
 from dray.metadata import keys
 from dray.metadata.codec import HexUuid, JsonCodec
-from dray.metadata.contract import ABSENT, MetadataStore, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataStore, Put
 from dray.metadata.update import ALL_FAILURES, update
 from dray.migration.found import MigrationRefused
 from dray.records import Record
 from dray.records.twin import encode
 from dray.runtime import Runtime
+from dray.upstream.stragglers import Straggling
 
 STRAGGLERS_FORMAT: Final = 1
 
@@ -44,6 +45,19 @@ class StragglerProgress:
     def at(self, place: PartitionProgress) -> StragglerProgress:
         others = [each for each in self.partitions if each.partition != place.partition]
         return replace(self, partitions=tuple(sorted([*others, place])))
+
+
+def left_of(found: Mapping[int, Straggling], progress: StragglerProgress | None) -> dict[int, Straggling]:
+    """What was not produced again yet."""
+    if progress is None:
+        return dict(found)
+    left = {
+        partition: each._replace(
+            start=max(each.start, done := progress.of(partition).next_offset), decided=max(each.decided, done)
+        )
+        for partition, each in found.items()
+    }
+    return {partition: each for partition, each in left.items() if each.start < each.end}
 
 
 _CODEC: Final = JsonCodec(StragglerProgress, STRAGGLERS_FORMAT)
@@ -95,6 +109,10 @@ class ProducedStragglers:
 
         return await update(self._runtime, attempt, ALL_FAILURES)
 
+    async def forget(self) -> None:
+        """The topic is gone, and another may have its name."""
+        await self._store.write(keys.CLUSTER_DOMAIN, [Delete(keys.stragglers(self._topic))])
+
     async def _read(self) -> tuple[StragglerProgress, int] | None:
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         found = await self._store.get(keys.CLUSTER_DOMAIN, keys.stragglers(self._topic))
@@ -121,18 +139,19 @@ class StragglerSource(Protocol):
 
 async def produce_again(
     source: StragglerSource,
-    ranges: Mapping[int, tuple[int, int]],
+    ranges: Mapping[int, Straggling],
     produced: ProducedStragglers,
     producer: Callable[[], Awaitable[tuple[int, int]]],
     send: Callable[[int, bytes], Awaitable[None]],
 ) -> int:
     """How many were sent by this call. `ranges` are offsets of the source by partition; `send` stores a batch
-    in a partition, and takes one that is there already for stored."""
+    in a partition, and takes one that is there already for stored. All that is decided is done then: also
+    markers, and what was aborted."""
     progress = await produced.begin(producer)
     sent = 0
-    for partition, (start, end) in sorted(ranges.items()):
+    for partition, (start, _, decided) in sorted(ranges.items()):
         place = progress.of(partition)
-        async for record in source.read(partition, max(start, place.next_offset), end):
+        async for record in source.read(partition, max(start, place.next_offset), decided):
             batch = encode(
                 [record._replace(offset=0)],
                 producer_id=progress.producer_id,
@@ -143,4 +162,6 @@ async def produce_again(
             place = PartitionProgress(partition, record.offset + 1, place.sequence + 1)
             await produced.advance(place)
             sent += 1
+        if place.next_offset < decided:
+            await produced.advance(place._replace(next_offset=decided))
     return sent

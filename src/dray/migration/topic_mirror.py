@@ -5,21 +5,26 @@ answers come: batches are looked at in order, uploads go side by side, commits a
 memory is bounded (`mirror_memory.py`).
 Nothing is kept elsewhere: a mirror that begins goes on at the high watermarks. A partition that cannot go on
 is named and left, and the others are not held up by it.
+
+A source deletes its oldest records, also such that were not mirrored yet. Then the mirror goes on where the
+source begins: the offsets that are gone become a hole, and that is said.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
 
-from dray.client.cluster import PASSING, Address
+from dray.client.cluster import Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.log.mirrored_pieces import hole_before
 from dray.log.mirroring import (
     MirroredBatches,
     MirroredPlace,
@@ -30,11 +35,11 @@ from dray.log.mirroring import (
 )
 from dray.log.origins import BoundaryStands
 from dray.log.types import LogError, LogUnavailable, StreamClosed
-from dray.migration.leader_reads import Answers, LeaderReads, PieceReader
+from dray.migration.leader_reads import Answers, LeaderReads, PieceReader, size_of
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
-from dray.upstream.mirror import MirrorPiece, MirrorPlace
+from dray.upstream.mirror import PASSING_READS, MirrorOvertaken, MirrorPiece, MirrorPlace
 from dray.upstream.source import SourceProducer
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +56,7 @@ class MirrorProgress:
     heard: float | None = None  # when it said so
     stopped: str | None = None  # why it does not go on
     is_ours: bool = False  # it was switched: nothing is mirrored any more
+    skipped: int = 0  # offsets that the source deleted before they were mirrored, in this process
 
     @property
     def lag(self) -> int | None:
@@ -77,6 +83,11 @@ class _Gathered:
     begin: int
     pieces: list[memoryview] = field(default_factory=list)
     aborted: set[tuple[int, int]] = field(default_factory=set)
+    hole_to: int | None = None  # nothing came: the source begins there by now
+
+
+async def _unsaid(*_: int) -> None:
+    return None
 
 
 class TopicMirror:
@@ -95,8 +106,11 @@ class TopicMirror:
         topic_id: UUID | None = None,
         on_progress: Callable[[int, MirrorProgress], None] = lambda *_: None,
         on_read: Callable[[int], None] = lambda _: None,
+        on_skipped: Callable[[int, int, int], Awaitable[None]] = _unsaid,
     ) -> None:
-        """`topic_id`: that of the source's topic when it was linked. One that was made anew has another."""
+        """`topic_id`: that of the source's topic when it was linked. One that was made anew has another.
+        `on_skipped` is told of a partition's offsets, from the one up to before the other, that the source
+        deleted before they were mirrored: before that is in the log, so perhaps more than once."""
         self._source = source
         self._reader = reader
         self._mirror = mirror
@@ -107,22 +121,35 @@ class TopicMirror:
         self._topic_id = topic_id
         self._on_progress = on_progress
         self._on_read = on_read  # so many bytes
+        self._on_skipped = on_skipped
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
         self._dry: dict[int, int] = {}  # where an answer had nothing at all
         self._hurry_until = float("-inf")
         self._reading: dict[Address, dict[int, MirrorPlace]] = {}  # where each leader's next pieces begin
-        self._unled = asyncio.Event()  # a partition has lost its leader
+        self._wake = asyncio.Event()  # a partition has lost its leader, or is to be tried again
         self._news = News(runtime)
+        self._again: set[int] = set()  # partitions that stopped and are to be tried again
+        self._is_running = False
         self.progress: dict[int, MirrorProgress] = {}
 
     def hurry(self) -> None:
         """Commit what comes at once, for the next seconds: a switch waits for it."""
         self._hurry_until = self._runtime.monotonic() + HURRY_SECONDS
 
+    def try_stopped_again(self) -> bool:
+        """Partitions that could not go on are tried once more; the others work on meanwhile. False where none
+        do: then `run` has ended."""
+        if not self._is_running:
+            return False
+        self._again.update(each for each, progress in self.progress.items() if progress.stopped is not None)
+        self._wake.set()
+        return True
+
     async def run(self) -> None:
         """Raises `AuthenticationFailed`: a password does not become right by being sent again."""
         at_work: dict[asyncio.Task[None], Address] = {}
+        self._is_running = True
         try:
             while True:
                 await self._begin_partitions()
@@ -140,6 +167,7 @@ class TopicMirror:
                     del self._reading[at_work.pop(task)]
                     task.result()
         finally:
+            self._is_running = False
             for task in at_work:
                 task.cancel()
             if at_work:
@@ -156,18 +184,18 @@ class TopicMirror:
         }
 
     async def _until_something_ends(self, at_work: Collection[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Or a partition has no leader: then only for a moment."""
-        unled = self._runtime.spawn(self._unled.wait(), "mirror: a partition without a leader")
-        is_idle = not at_work or self._waiting() or self._missing()
+        """Or a partition has no leader, or is to be tried again: then only for a moment."""
+        woken = self._runtime.spawn(self._wake.wait(), "mirror: a partition that nobody reads")
+        is_idle = not at_work or self._waiting() or self._missing() or self._again
         seconds = self._limits.pause_seconds if is_idle else None
         try:
             done, _ = await asyncio.wait(
-                [*at_work, unled], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                [*at_work, woken], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            unled.cancel()
-        if unled in done:
-            self._unled.clear()
+            woken.cancel()
+        if woken in done:
+            self._wake.clear()
             await self._runtime.sleep(self._limits.pause_seconds)
         return {task for task in at_work if task in done}
 
@@ -175,10 +203,17 @@ class TopicMirror:
         return len(self.progress) < len(self._streams)
 
     async def _begin_partitions(self) -> None:
-        """Where they stand: those of which that is not known yet."""
+        """Where they stand: those of which that is not known yet, and those that are tried again."""
         for partition, stream in self._streams.items():
             if partition not in self.progress:
                 await self._look_again(partition, stream)
+            elif partition in self._again:
+                progress = self.progress[partition]
+                why, progress.stopped = progress.stopped, None
+                if await self._look_again(partition, stream):
+                    self._again.discard(partition)
+                else:
+                    progress.stopped = why
 
     async def _look_again(self, partition: int, stream: int) -> bool:
         """Where the partition stands by now. False where that could not be found out."""
@@ -211,6 +246,16 @@ class TopicMirror:
         progress.stopped = why
         _log.error("a partition is no longer mirrored", partition=partition, why=why)
         self._said(partition)
+
+    def _skipped(self, partition: int, first: int, below: int) -> None:
+        self.progress[partition].skipped += below - first
+        _log.warning(
+            "the source has deleted records before they were mirrored",
+            partition=partition,
+            first=first,
+            below=below,
+            offsets=below - first,
+        )
 
     def _said(self, partition: int) -> None:
         self._on_progress(partition, self.progress[partition])
@@ -267,6 +312,8 @@ class TopicMirror:
                         gathered, tails, self._more_follows(reading), after, planned, commits[-1:]
                     )
                     commits.append(self._runtime.spawn(commit, "mirror commit"))
+                    # Committed or not, it is not in memory any more then.
+                    commits[-1].add_done_callback(partial(_give_back, reads, _size(gathered)))
             await self._end_commits(commits, 0)
         except AuthenticationFailed:
             raise
@@ -298,10 +345,13 @@ class TopicMirror:
         gathered: dict[int, _Gathered] = {}
         total = 0
         first: float | None = None
-        while reading:
+        while reading and not (gathered and reads.is_held_up(reading)):
             asked, answers = await reads.next(reading)
             self._news.forget(leader)
             size = self._take(asked, answers, gathered, reading)
+            reads.give_back(size_of(answers) - size)  # what was asked for in vain
+            if any(isinstance(answer, MirrorOvertaken) for answer in answers.values()):
+                break  # a hole is committed by itself: what is aborted behind it is another answer's to say
             reads.read_ahead(reading)
             total += size
             now = self._runtime.monotonic()
@@ -313,7 +363,7 @@ class TopicMirror:
                 break
             if first is None and now >= look_at:
                 break
-            if 0 < size < self._limits.small_bytes and linger:
+            if 0 < size < self._limits.small_bytes and linger and not reads.is_behind(reading):
                 await self._runtime.sleep(self._limits.small_seconds)
         return gathered
 
@@ -331,9 +381,12 @@ class TopicMirror:
             if isinstance(answer, MirrorPiece):
                 size += self._take_piece(answer, asked[partition], gathered, reading)
                 continue
+            if isinstance(answer, MirrorOvertaken):
+                self._take_hole(answer, asked[partition], gathered, reading)
+                continue
             del reading[partition]
-            if isinstance(answer, RequestFailed) and answer.code in PASSING:
-                self._unled.set()
+            if isinstance(answer, RequestFailed) and answer.code in PASSING_READS:
+                self._wake.set()
             else:
                 self._stop(partition, str(answer))
         if not size:
@@ -364,6 +417,22 @@ class TopicMirror:
         reading[partition] = piece.place
         return len(piece.batches)
 
+    def _take_hole(
+        self,
+        overtaken: MirrorOvertaken,
+        asked: MirrorPlace,
+        gathered: dict[int, _Gathered],
+        reading: dict[int, MirrorPlace],
+    ) -> None:
+        """All that is mirrored lies below the source's start. What was gathered before goes into the log
+        first: then it is asked again."""
+        partition, start = overtaken
+        if partition in gathered:
+            return
+        self.progress[partition].heard = self._runtime.monotonic()
+        gathered[partition] = _Gathered(asked.offset, [memoryview(hole_before(start))], hole_to=start)
+        reading[partition] = MirrorPlace(start)
+
     def _is_behind(self, partition: int, offset: int) -> bool:
         return offset < (self.progress[partition].last_stable or 0)
 
@@ -382,6 +451,8 @@ class TopicMirror:
         self, gathered: Mapping[int, _Gathered], tails: MutableMapping[int, MirrorTail]
     ) -> MirrorPlan:
         joined = {partition: await self._joined(some.pieces) for partition, some in gathered.items()}
+        for partition, some in gathered.items():
+            some.pieces = [joined[partition]]  # they are not kept twice
         plan = await self._mirror.plan(
             [
                 MirroredBatches(
@@ -420,6 +491,9 @@ class TopicMirror:
             plan = await self._plan(gathered, tails)
         finally:
             planned.set_result(None)
+        holes = {each: some for each, some in gathered.items() if some.hole_to is not None}
+        for partition, some in holes.items():
+            await self._on_skipped(partition, some.begin, some.hole_to or 0)
         await self._mirror.upload(plan)
         if before:
             await asyncio.wait(before)
@@ -430,6 +504,8 @@ class TopicMirror:
             if isinstance(outcome, MirroredPlace):
                 self._places[partition] = outcome
                 self.progress[partition].end = outcome.end
+                if partition in holes:
+                    self._skipped(partition, holes[partition].begin, outcome.end)
                 self._said(partition)
                 continue
             again.add(partition)
@@ -457,6 +533,10 @@ class TopicMirror:
                     _log.info("mirror: the start was not raised", partition=partition, error=str(error))
                 else:
                     self._places[partition] = self._places[partition]._replace(start=start)
+
+
+def _give_back(reads: LeaderReads, size: int, _: object) -> None:
+    reads.give_back(size)
 
 
 def _size(gathered: Mapping[int, _Gathered]) -> int:

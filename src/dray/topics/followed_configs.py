@@ -48,18 +48,18 @@ def followed_configs(values: Mapping[str, tuple[str, bool]], defaults: Mapping[s
 
 
 def alterations_to(
-    current: Mapping[str, str], followed: FollowedConfigs, values: Collection[str], kept: Collection[str] = ()
+    current: Mapping[str, str], followed: FollowedConfigs, values: Collection[str]
 ) -> list[Alteration]:
-    """What makes them so. `values` are the names that the source has, `kept` those that an operator has set
-    here. What Dray alone has stays, and so does what the source says nothing of."""
+    """What makes them so. `values` are the names that the source has. What Dray alone has stays, and so does
+    what the source says nothing of; all else is the source's to say until the switch."""
     changes = [
         Alteration(name, AlterOperation.SET, value)
         for name, value in followed.wanted.items()
-        if name not in kept and current.get(name) != value
+        if current.get(name) != value
     ]
     gone = [
         name
         for name in sorted(current)
-        if name in values and name not in followed.wanted and name not in kept and not name.startswith(_OURS)
+        if name in values and name not in followed.wanted and not name.startswith(_OURS)
     ]
     return changes + [Alteration(name, AlterOperation.DELETE, None) for name in gone]

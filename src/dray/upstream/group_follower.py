@@ -7,6 +7,12 @@ and finds that there is nothing left to do.
 
 What the source no longer has is not taken from a copy: its retention of offsets, or an operator who cleans
 up there, does not send a group back to the beginning here.
+
+What cannot be read is not taken for nothing: a group of which the source does not say how far it has read
+waits here, as if it had read a linked topic, until that is known. Else it would begin anew.
+
+A group that has moved may read a topic that is linked later, there, in other processes: that topic is
+followed by itself, in the same way.
 """
 
 from __future__ import annotations
@@ -42,11 +48,34 @@ class LinkedTopic:
         return len(self.boundaries) == self.partitions
 
 
+class KeptLater(Protocol):
+    """What is kept of a topic that was linked after its group had moved."""
+
+    @property
+    def offsets(self) -> Offsets: ...
+
+    @property
+    def is_settled(self) -> bool: ...
+
+    @property
+    def has_moved(self) -> bool: ...
+
+
 class KeptCopy(Protocol):
     """What is kept of a group, as `GroupTarget` has it."""
 
     @property
-    def offsets(self) -> Offsets: ...
+    def offsets(self) -> Offsets:
+        """None at all where they could not be read yet."""
+        ...
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Those that it comes with, or came with."""
+        ...
+
+    @property
+    def later(self) -> Mapping[str, KeptLater]: ...
 
     @property
     def source(self) -> str: ...
@@ -71,6 +100,10 @@ Kept = TypeVar("Kept", bound=KeptCopy)
 WantedCopy: TypeAlias = tuple[str, Kept | None, Offsets, bool]
 """The group, what was read of its copy, the offsets, whether it has moved."""
 
+WantedLater: TypeAlias = tuple[str, Kept, Mapping[str, tuple[Offsets, bool] | None]]
+"""The group, what was read of its copy, and by topic the offsets and whether they are the last ones; None for
+a topic that it does not read after all."""
+
 
 class GroupTarget(Protocol[Kept]):
     """The copies at Dray."""
@@ -88,6 +121,18 @@ class GroupTarget(Protocol[Kept]):
         """Each by compare-and-set; those that are done."""
         ...
 
+    async def change_later(
+        self, changes: Sequence[WantedLater[Kept]], topic_ids: Mapping[str, UUID], /
+    ) -> Collection[str]: ...
+
+    async def hold(self, group_ids: Collection[str], topic_ids: Mapping[str, UUID], /) -> Collection[str]:
+        """Copies without offsets, of groups that have none yet: they wait."""
+        ...
+
+    async def release(self, held: Mapping[str, Kept], /) -> Collection[str]:
+        """Those copies go, and the groups are free."""
+        ...
+
     async def settle(self, group_id: str, /) -> bool: ...
 
 
@@ -103,6 +148,17 @@ class FollowReport:
     """Those that groups wait for, linked still or not."""
     left: dict[str, str] = field(default_factory=dict)
     """Groups that are not followed, and why."""
+    released: list[str] = field(default_factory=list)
+    """Groups that waited, of which nothing was ever known."""
+
+
+def groups_left(listed: Mapping[str, ListedSourceGroup]) -> dict[str, str]:
+    """Those of kinds that are not followed, and why."""
+    return {
+        group_id: f"it is a {group.group_type.lower()} group, which Dray does not have"
+        for group_id, group in sorted(listed.items())
+        if group.group_type.lower() not in FOLLOWED_TYPES
+    }
 
 
 class GroupFollower(Generic[Kept]):
@@ -118,28 +174,80 @@ class GroupFollower(Generic[Kept]):
         self._source = source
         self._target = target
         self._linked = linked
+        self._elsewhere: set[str] = set()  # groups that were seen to read none of these topics:
+        self._elsewhere_of: frozenset[str] = frozenset()
 
     async def run_once(self) -> FollowReport:
         report = FollowReport()
         topics = {topic.name: topic for topic in await self._linked()}
         kept = await self._target.read_all()
-        if not topics:
-            mine = [copy for copy in kept.values() if self._is_mine(copy)]
-            report.topics = {name for copy in mine for name, _ in copy.offsets}
-            return report
-        listed = await self._source.listed()
-        followed = self._choose(listed, kept, report)
-        new = await self._copy(followed, kept, topics, report)
-        new += [group_id for group_id, copy in kept.items() if self._is_mine(copy) and not copy.is_settled]
-        await self._settle(new)
-        if report.copied or new:
-            kept = await self._target.read_all()
-        await self._hand_over(listed, kept, topics, report)
+        if topics:
+            listed = await self._source.listed()
+            followed = self._choose(listed, kept, report)
+            new = await self._copy(followed, kept, topics, report)
+            new |= await self._copy_later(listed, kept, topics, report)
+            new |= {group_id for group_id, copy in kept.items() if self._is_unsettled(copy)}
+            await self._settle(new)
+            if report.copied or new:
+                kept = await self._target.read_all()
+            await self._hand_over(listed, kept, topics, report)
+            await self._hand_over_later(listed, kept, topics, report)
+        for copy in kept.values():
+            report.topics.update(self._topics_of(copy))
+        return report
+
+    async def hand_over_without_source(self) -> FollowReport:
+        """The source is gone for good, so that nothing says any more whether groups have members there. They
+        are Dray's with what was copied last, if their topics are; those of which nothing could be read are
+        set free."""
+        report = FollowReport()
+        topics = {topic.name: topic for topic in await self._linked()}
+        await self._settle(
+            [
+                group_id
+                for group_id, copy in (await self._target.read_all()).items()
+                if self._is_unsettled(copy)
+            ]
+        )
+        kept = await self._target.read_all()
+        changes: list[WantedCopy[Kept]] = []
+        later: list[WantedLater[Kept]] = []
+        unread: dict[str, Kept] = {}
+        for group_id, copy in sorted(kept.items()):
+            if self._is_mine(copy) and not _is_switched(copy, topics):
+                report.waiting[group_id] = "for the switch of its topics"
+            elif self._is_mine(copy) and not copy.offsets:
+                unread[group_id] = copy
+            elif self._is_mine(copy):
+                changes.append((group_id, copy, _within(copy.offsets, topics), True))
+            elif copy.source == self._target.source and copy.has_moved:
+                ready = {
+                    name: (_within(each.offsets, topics), True) if each.offsets else None
+                    for name, each in copy.later.items()
+                    if not each.has_moved and (name not in topics or topics[name].is_switched)
+                }
+                if ready:
+                    later.append((group_id, copy, ready))
+        ids = _ids(topics)
+        done = {*await self._target.change(changes, ids), *await self._target.change_later(later, ids)}
+        report.handed_over = sorted(done)
+        report.released = sorted(await self._target.release(unread))
         return report
 
     def _is_mine(self, copy: Kept) -> bool:
         """Whether it is this migration's to follow, still."""
         return copy.source == self._target.source and not copy.has_moved and not copy.lives_here
+
+    def _is_unsettled(self, copy: Kept) -> bool:
+        if copy.source != self._target.source or copy.lives_here:
+            return False
+        return not copy.is_settled or any(not each.is_settled for each in copy.later.values())
+
+    def _topics_of(self, copy: Kept) -> set[str]:
+        """Those for which it waits."""
+        if self._is_mine(copy):
+            return {*copy.topics}
+        return {*copy.later} if copy.source == self._target.source else set()
 
     def _choose(
         self, listed: Mapping[str, ListedSourceGroup], kept: Mapping[str, Kept], report: FollowReport
@@ -147,6 +255,7 @@ class GroupFollower(Generic[Kept]):
         """Also those that were found once and are not listed now: a list that was put together while a
         coordinator moved may lack some."""
         found = []
+        of_other_kinds = groups_left(listed)
         for group_id in sorted(listed.keys() | kept.keys()):
             copy, group = kept.get(group_id), listed.get(group_id)
             if copy is not None and copy.source != self._target.source:
@@ -156,8 +265,8 @@ class GroupFollower(Generic[Kept]):
                 report.left[group_id] = "it has members here already"
             elif copy is not None and copy.has_moved:
                 continue
-            elif group is not None and group.group_type.lower() not in FOLLOWED_TYPES:
-                report.left[group_id] = f"it is a {group.group_type.lower()} group, which Dray does not have"
+            elif group_id in of_other_kinds:
+                report.left[group_id] = of_other_kinds[group_id]
             else:
                 found.append(group_id)
         return found
@@ -168,22 +277,84 @@ class GroupFollower(Generic[Kept]):
         kept: Mapping[str, Kept],
         topics: Mapping[str, LinkedTopic],
         report: FollowReport,
-    ) -> list[str]:
+    ) -> set[str]:
         """Those that are found for the first time."""
-        committed = await self._source.committed(group_ids, _partitions(topics))
+        committed, refused = await self._source.committed(group_ids, _partitions(topics))
+        if topics.keys() != self._elsewhere_of:
+            self._elsewhere, self._elsewhere_of = set(), frozenset(topics)
         changes: list[WantedCopy[Kept]] = []
+        released: dict[str, Kept] = {}
         for group_id, seen in committed.items():
             before = kept.get(group_id)
-            if before is None and not seen:
-                continue  # it reads other topics
             offsets = _joined(before, seen)
+            if not offsets:  # it reads other topics
+                self._elsewhere.add(group_id)
+                if before is not None:
+                    released[group_id] = before
+                continue
+            self._elsewhere.discard(group_id)
             if _act(before, SourceGroup(1, offsets), is_switched=False) is GroupAct.COPY:
                 changes.append((group_id, before, offsets, False))
         done = await self._target.change(changes, _ids(topics))
+        unread = [each for each in group_ids if each not in committed]
+        to_hold = [
+            each for each in unread if each not in kept and (each in refused or each not in self._elsewhere)
+        ]
+        held = await self._target.hold(to_hold, _ids(topics)) if to_hold else set()
         report.copied = len(done)
-        for group_id in {*group_ids} - committed.keys() | {each[0] for each in changes} - {*done}:
-            report.left[group_id] = "the source or the store did not answer for it: it is tried again"
-        return [group_id for group_id, before, _, _ in changes if before is None and group_id in done]
+        if released:
+            report.copied += len(await self._target.release(released))
+        for group_id in {*unread} | {each[0] for each in changes} - {*done}:
+            report.left[group_id] = _why_unread(refused.get(group_id))
+        return {group_id for group_id, before, _, _ in changes if before is None and group_id in done} | {
+            *held
+        }
+
+    async def _copy_later(
+        self,
+        listed: Mapping[str, ListedSourceGroup],
+        kept: Mapping[str, Kept],
+        topics: Mapping[str, LinkedTopic],
+        report: FollowReport,
+    ) -> set[str]:
+        """Topics that were linked after their groups had moved. Groups with such a topic that is new."""
+        moved = {
+            group_id: copy
+            for group_id, copy in kept.items()
+            if copy.source == self._target.source
+            and copy.has_moved
+            and (copy.later or (group_id in listed and topics.keys() - {*copy.topics}))
+        }
+        if not moved:
+            return set()
+        read = await self._source.committed(list(moved), _partitions(topics))
+        changes: list[WantedLater[Kept]] = []
+        for group_id, copy in moved.items():
+            seen = read.offsets.get(group_id)
+            if seen is None:
+                report.left[group_id] = _why_unread(read.refused.get(group_id))
+            wanted: dict[str, tuple[Offsets, bool] | None] = {}
+            for name in topics.keys() - {*copy.topics}:
+                before = copy.later.get(name)
+                if before is not None and before.has_moved:
+                    continue
+                if seen is None:
+                    if before is None and (group_id in read.refused or group_id not in self._elsewhere):
+                        wanted[name] = {}, False
+                    continue
+                theirs = {place: each for place, each in seen.items() if place[0] == name}
+                offsets = theirs if before is None else {**before.offsets, **theirs}
+                if not offsets and before is not None:
+                    wanted[name] = None
+                elif offsets and (before is None or dict(before.offsets) != offsets):
+                    wanted[name] = offsets, False
+            if seen is not None and all(name in copy.topics for name, _ in seen):
+                self._elsewhere.add(group_id)
+            if wanted:
+                changes.append((group_id, copy, wanted))
+        done = await self._target.change_later(changes, _ids(topics)) if changes else set()
+        report.copied += len(done)
+        return {*done}
 
     async def _settle(self, group_ids: Collection[str]) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -205,10 +376,11 @@ class GroupFollower(Generic[Kept]):
         for group_id, copy in sorted(kept.items()):
             if not self._is_mine(copy):
                 continue
-            report.topics.update(name for name, _ in copy.offsets)
             state = listed[group_id].state if group_id in listed else ""
             if not _is_switched(copy, topics):
                 report.waiting[group_id] = "for the switch of its topics"
+            elif not copy.offsets:
+                report.waiting[group_id] = "until the source says how far it has read"
             elif state not in _WITHOUT_MEMBERS:
                 report.waiting[group_id] = f"for its members at the source to leave: it is {state} there"
             else:
@@ -217,7 +389,7 @@ class GroupFollower(Generic[Kept]):
                     ready.append(group_id)
         before = await self._members(ready, report)
         empty = [group_id for group_id in ready if before.get(group_id) == 0]
-        committed = await self._source.committed(empty, _partitions(topics)) if empty else {}
+        committed = (await self._source.committed(empty, _partitions(topics))).offsets if empty else {}
         after = await self._members(list(committed), report)
         changes: list[WantedCopy[Kept]] = []
         for group_id, members in after.items():
@@ -229,6 +401,49 @@ class GroupFollower(Generic[Kept]):
         report.handed_over = sorted(await self._target.change(changes, _ids(topics)))
         for group_id in report.handed_over:
             del report.waiting[group_id]
+
+    async def _hand_over_later(
+        self,
+        listed: Mapping[str, ListedSourceGroup],
+        kept: Mapping[str, Kept],
+        topics: Mapping[str, LinkedTopic],
+        report: FollowReport,
+    ) -> None:
+        """As `_hand_over`: of a topic that was linked when its group had moved."""
+        ready: dict[str, list[str]] = {}
+        for group_id, copy in sorted(kept.items()):
+            if copy.source != self._target.source or not copy.has_moved:
+                continue
+            state = listed[group_id].state if group_id in listed else ""
+            for name, each in copy.later.items():
+                if each.has_moved:
+                    continue
+                if name not in topics or not topics[name].is_switched:
+                    report.waiting[group_id] = f"for the switch of {name}"
+                elif state not in _WITHOUT_MEMBERS:
+                    report.waiting[group_id] = f"for its members at the source to leave: it is {state} there"
+                else:
+                    report.waiting[group_id] = "for an answer"
+                    if each.is_settled:
+                        ready.setdefault(group_id, []).append(name)
+        before = await self._members(list(ready), report)
+        empty = [group_id for group_id in ready if before.get(group_id) == 0]
+        committed = (await self._source.committed(empty, _partitions(topics))).offsets if empty else {}
+        after = await self._members(list(committed), report)
+        changes: list[WantedLater[Kept]] = []
+        for group_id, members in after.items():
+            if members:
+                continue
+            copy, wanted = kept[group_id], {}
+            for name in ready[group_id]:
+                theirs = {place: each for place, each in committed[group_id].items() if place[0] == name}
+                wanted[name] = _within({**copy.later[name].offsets, **theirs}, topics), True
+            changes.append((group_id, copy, wanted))
+        done = await self._target.change_later(changes, _ids(topics)) if changes else ()
+        report.handed_over = sorted({*report.handed_over, *done})
+        for group_id in done:
+            if all(each.has_moved or name in ready[group_id] for name, each in kept[group_id].later.items()):
+                report.waiting.pop(group_id, None)
 
     async def _members(self, group_ids: Sequence[str], report: FollowReport) -> Mapping[str, int]:
         found = await self._source.members(group_ids) if group_ids else {}
@@ -249,7 +464,13 @@ def _joined(kept: KeptCopy | None, seen: Offsets) -> Offsets:
 
 def _is_switched(copy: KeptCopy, topics: Mapping[str, LinkedTopic]) -> bool:
     """A group moves with all that it reads. A topic that is linked no more has its end behind it."""
-    return all(topics[name].is_switched for name, _ in copy.offsets if name in topics)
+    return all(topics[name].is_switched for name in copy.topics if name in topics)
+
+
+def _why_unread(error: str | None) -> str:
+    if error is None:
+        return "the source or the store did not answer for it: it is tried again"
+    return f"the source does not say how far it has read ({error}): it waits here until that is known"
 
 
 def _within(offsets: Offsets, topics: Mapping[str, LinkedTopic]) -> Offsets:

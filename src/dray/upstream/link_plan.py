@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
 from dray.client.cluster import Cluster
 from dray.client.errors import ClientError, RequestFailed
-from dray.client.groups import GroupCalls
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from dray.protocol.messages.list_transactions import ListTransactionsRequest
 
+from .group_follower import groups_left
 from .source import SourceEnd, SourceTopic
 from .source_configs import source_configs
+from .source_groups import SourceGroups
 
 HOUR_MS: Final = 3_600_000
 SLOW_BYTES_A_SECOND: Final = 20 << 20
 """What a mirror does at least, for the comparison with the source's retention."""
 
+MOST_NAMED: Final = 10
 RETENTION_MS: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
 
 
 class SourceUnsuitable(Exception):
@@ -66,16 +69,26 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
     transactional = await _transactional(cluster, source)
     sizes = await _sizes(cluster, topic, source)
     effective = {name: each.value for name, each in (await source_configs(cluster, topic)).items()}
+    groups, of_groups = await _groups(cluster, topic, count)
     plan = LinkPlan(
         topic,
         cluster.view.topic_ids.get(topic, ZERO_UUID),
         ends,
         sizes,
-        await _groups(cluster, topic),
+        groups,
         transactional,
         (),
     )
-    return replace(plan, notes=notes_on(plan, effective))
+    return replace(plan, notes=[*notes_on(plan, effective), *of_groups])
+
+
+async def source_starts(cluster: Cluster, plan: LinkPlan) -> list[int]:
+    """Where the partitions begin by now. Raises `SourceUnsuitable` where it is another topic by now."""
+    source = SourceTopic(cluster, plan.topic)
+    await source.learn()
+    if (source.topic_id or ZERO_UUID, len(source.partitions)) != (plan.topic_id, len(plan.ends)):
+        raise SourceUnsuitable(f"topic {plan.topic} was changed at the source meanwhile: try again")
+    return [await source.start(partition) for partition in range(len(plan.ends))]
 
 
 def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
@@ -91,19 +104,28 @@ def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
         "before the switch"
         for name in plan.transactional
     ]
-    kept = effective.get(RETENTION_MS, "-1")
-    retention_ms = int(kept) if kept.isdigit() else -1
-    needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
-    if 0 <= retention_ms < max(HOUR_MS, 2 * needed_ms):
-        notes.append(
-            f"the source keeps records for {retention_ms // 1000} s: the mirror must not fall behind by that "
-            "much, or it stops; raise retention.ms there until the switch"
-        )
+    notes += _retention_notes(plan, effective)
     if plan.topic_id == ZERO_UUID:
         notes.append("the source gives topics no ids: the topic gets a fresh one")
     if any(not end.is_settled for end in plan.ends.values()):
         notes.append("a transaction is open, or a replica is behind: what is undecided is mirrored later")
     return notes
+
+
+def _retention_notes(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
+    """The mirror begins with the oldest records, which are the next that the source deletes."""
+    limits = {name: effective.get(name, "-1") for name in (RETENTION_MS, RETENTION_BYTES)}
+    set_ones = [f"{name}={value}" for name, value in limits.items() if value.isdigit()]
+    if not set_ones or "delete" not in effective.get("cleanup.policy", "delete"):
+        return []
+    note = (
+        f"the source deletes its oldest records meanwhile ({', '.join(set_ones)}): what it deletes before it "
+        "is mirrored is not here either, and the log begins later"
+    )
+    needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
+    if limits[RETENTION_MS].isdigit() and int(limits[RETENTION_MS]) < max(HOUR_MS, 2 * needed_ms):
+        note += "; that may be much of it: raise retention.ms there until the mirror has caught up"
+    return [note]
 
 
 async def _transactional(cluster: Cluster, source: SourceTopic) -> list[str]:
@@ -151,15 +173,28 @@ async def _sizes(cluster: Cluster, topic: str, source: SourceTopic) -> dict[int,
     return found
 
 
-async def _groups(cluster: Cluster, topic: str) -> list[str]:
-    """That have committed offsets of it."""
-    calls = GroupCalls(cluster)
-    listed = [group.group_id for group in await calls.list_groups()]
-    if not listed:
-        return []
-    committed = await calls.committed_of(listed)
-    return sorted(
-        group
-        for group, offsets in committed.items()
-        if offsets and any(place[0] == topic for place in offsets)
-    )
+async def _groups(cluster: Cluster, topic: str, partitions: int) -> tuple[list[str], list[str]]:
+    """Those that have committed offsets of it, and what is to be said about others."""
+    source = SourceGroups(cluster)
+    listed = await source.listed()
+    left = groups_left(listed)
+    asked = [group_id for group_id in listed if group_id not in left]
+    committed, refused = await source.committed(asked, {topic: range(partitions)})
+    notes = []
+    if left:
+        notes.append(
+            f"groups that are not followed: {_named(f'{name} ({why})' for name, why in left.items())}"
+        )
+    unread = [f"{name} ({refused.get(name, 'no answer')})" for name in asked if name not in committed]
+    if unread:
+        notes.append(
+            "groups whose offsets cannot be read wait here until they can, whatever they read: "
+            f"{_named(unread)}. The migrator's user needs DESCRIBE on groups"
+        )
+    return sorted(name for name, offsets in committed.items() if offsets), notes
+
+
+def _named(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = len(found) - MOST_NAMED
+    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -2,6 +2,7 @@
 
 It is read as a read_committed consumer reads: nothing undecided comes in, and aborted transactions are named.
 Dray never takes back what it has mirrored: a source that has lost records it once gave stops the partition.
+One that has deleted its oldest records, also such that were not mirrored yet, has not: its log begins later.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from dray.client.cluster import PASSING, Address, Cluster
 from dray.client.errors import RequestFailed, check
@@ -55,12 +56,27 @@ class MirrorPiece:
     """Where the source's readers of committed records stand: the mirror lags by what is between."""
 
 
+class MirrorOvertaken(NamedTuple):
+    """The source's log begins at `start` by now, above all that was mirrored: its retention, or a
+    DeleteRecords, has taken what would be next."""
+
+    partition: int
+    start: int
+
+
 class MirrorStopped(Exception):
     """This partition cannot go on. One line says why, and what to do."""
 
     def __init__(self, partition: int, why: str) -> None:
         super().__init__(f"partition {partition}: {why}")
         self.partition = partition
+
+
+PASSING_READS: Final = PASSING | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""Also of a broker that has just been started, and does not know its partitions yet. Whether the topic is
+gone is said by the metadata."""
+
+MirrorAnswer: TypeAlias = MirrorPiece | MirrorOvertaken | MirrorStopped | RequestFailed
 
 
 class MirrorReader:
@@ -100,6 +116,8 @@ class MirrorReader:
         `RequestFailed` with a passing error where a leader has moved."""
         found: list[MirrorPiece] = []
         for answer in (await self.read_each(leader, places)).values():
+            if isinstance(answer, MirrorOvertaken):
+                raise _lost_below(places[answer.partition], answer)
             if not isinstance(answer, MirrorPiece):
                 raise answer
             found.append(answer)
@@ -107,14 +125,14 @@ class MirrorReader:
 
     async def read_each(
         self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int | None = None
-    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+    ) -> Mapping[int, MirrorAnswer]:
         """The next piece of each partition, or why there is none: the others do not wait for it. The answer
         has `most_bytes`, or a single batch that is larger. Raises what keeps the leader from answering at
         all."""
         max_bytes = self._max_bytes if most_bytes is None else min(most_bytes, self._max_bytes)
         topic = self._source.topic
         leaderships = self._source.leaderships
-        found: dict[int, MirrorPiece | MirrorStopped | RequestFailed] = {
+        found: dict[int, MirrorAnswer] = {
             partition: RequestFailed(
                 f"{topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE
             )
@@ -152,10 +170,25 @@ class MirrorReader:
             for answer in answered.partitions:
                 partition = answer.partition_index
                 try:
-                    found[partition] = piece_of(answer, places[partition], checksums=self._checksums)
+                    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        found[partition] = await self._out_of_range(partition, places[partition])
+                    else:
+                        found[partition] = piece_of(answer, places[partition], checksums=self._checksums)
                 except (MirrorStopped, RequestFailed) as refusal:
                     found[partition] = refusal
         return found
+
+    async def _out_of_range(self, partition: int, place: MirrorPlace) -> MirrorOvertaken:
+        """Whether the source begins above the place, or ends before it: that answer has no offsets. Raises
+        `MirrorStopped`."""
+        start = await self._source.start(partition)
+        if start > place.offset:
+            return MirrorOvertaken(partition, start)
+        raise MirrorStopped(
+            partition,
+            f"the source ends before {place.offset}, which was mirrored already: it has lost records. What "
+            "was mirrored is kept; abort this migration and begin anew",
+        )
 
 
 def piece_of(answer: PartitionData, place: MirrorPlace, *, checksums: bool = True) -> MirrorPiece:
@@ -168,21 +201,9 @@ def piece_of(answer: PartitionData, place: MirrorPlace, *, checksums: bool = Tru
             f"the source's history differs from offset {diverging.end_offset} on (epoch {diverging.epoch}): "
             "it has had an unclean election. What was mirrored is kept; abort this migration and begin anew",
         )
-    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        if answer.log_start_offset > place.offset:
-            raise MirrorStopped(
-                partition,
-                f"the source's retention has passed the mirror: it begins at {answer.log_start_offset}, and "
-                f"{place.offset} is next. Raise retention.ms and retention.bytes there, then begin anew",
-            )
-        raise MirrorStopped(
-            partition,
-            f"the source ends before {place.offset}, which was mirrored already: it has lost records. What "
-            "was mirrored is kept; abort this migration and begin anew",
-        )
     if answer.error_code:
         text = f"cannot mirror partition {partition}: {ErrorCode.name_of(answer.error_code)}"
-        if answer.error_code not in PASSING:
+        if answer.error_code not in PASSING_READS:
             raise MirrorStopped(partition, text)
         raise RequestFailed(text, answer.error_code)
     records = memoryview(joined(answer.records))
@@ -202,15 +223,17 @@ def whole_batches(
     records: memoryview, partition: int, place: MirrorPlace, *, checksums: bool = True
 ) -> tuple[memoryview, MirrorPlace]:
     """An answer may end within a batch: that one comes again, whole. One that begins before the place is
-    refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay.
-    Without `checksums` only the first and the last batch are looked at: the log looks at each."""
+    refused, as offsets never go back. Only where nothing is mirrored before the place it may: the source's
+    log may begin within a batch. Without `checksums` only the first and the last batch are looked at: the
+    log looks at each."""
     end, last = _end_of_whole(records)
     if not end:
         return records[:0], place
     try:
         walked = walk_batches(records[:end], checksums=checksums)
         first = next(walked)
-        if first.header.base_offset < place.offset:
+        least = first.header.base_offset if place.epoch >= 0 else first.last_offset
+        if least < place.offset:
             raise MirrorStopped(
                 partition,
                 f"the source gave a batch that begins at {first.header.base_offset}, and {place.offset} "
@@ -222,6 +245,13 @@ def whole_batches(
     except ForeignFault as fault:
         raise MirrorStopped(partition, f"the source gave a damaged batch: {fault.reason}") from fault
     return records[:end], MirrorPlace(latest[0].last_offset + 1, latest[0].header.leader_epoch)
+
+
+def _lost_below(place: MirrorPlace, overtaken: MirrorOvertaken) -> MirrorStopped:
+    return MirrorStopped(
+        overtaken.partition,
+        f"the source begins at {overtaken.start} by now, and {place.offset} is next: it has deleted the rest",
+    )
 
 
 def _end_of_whole(records: memoryview) -> tuple[int, int]:

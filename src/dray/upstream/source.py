@@ -161,6 +161,12 @@ class SourceTopic:
             log_end = await self._end_of_epoch(broker, partition, leadership, leadership.epoch)
         return SourceEnd(leadership, start, last_stable, high_watermark, log_end)
 
+    async def start(self, partition: int) -> int:
+        """The first offset that its leader has, in its tier too."""
+        leadership, address = self._leader(partition)
+        async with self._cluster.broker(address) as broker:
+            return await self._offset(broker, partition, leadership, EARLIEST, READ_UNCOMMITTED)
+
     async def end_of_epoch(self, partition: int, epoch: int) -> int:
         """Where records of later epochs than this begin. Records that were once read and are not before it
         are no longer part of the source's history."""

@@ -33,6 +33,13 @@ PLACES_AT_ONCE: Final = 20_000
 
 _NAMES_UNTIL: Final = 9  # later versions of OffsetFetch name topics by their ids
 _SEVERAL_FROM: Final = 8
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 _NO_SUCH_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -40,6 +47,15 @@ class ListedSourceGroup(NamedTuple):
     group_type: str
     """Empty where the source is too old to say."""
     state: str
+
+
+class ReadOffsets(NamedTuple):
+    """What groups have committed, as far as it could be read. A group that is in neither: its coordinator did
+    not answer, or is only just coming."""
+
+    offsets: Mapping[str, Offsets]
+    refused: Mapping[str, str]
+    """Groups whose offsets are not told, and with which error."""
 
 
 class GroupSource(Protocol):
@@ -53,7 +69,7 @@ class GroupSource(Protocol):
 
     async def committed(
         self, group_ids: Collection[str], partitions: Mapping[str, Sequence[int]]
-    ) -> Mapping[str, Offsets]:
+    ) -> ReadOffsets:
         """What each has committed in these partitions, by topic; nothing for a group that is not there."""
         ...
 
@@ -69,7 +85,7 @@ class SourceGroups:
     async def members(self, group_ids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         for some in _parts(group_ids, GROUPS_AT_ONCE):
-            for address, theirs in (await self._coordinators(some)).items():
+            for address, theirs in (await self._coordinators(some, {})).items():
                 try:
                     async with self._cluster.broker(address) as broker:
                         found.update(await _members(broker, theirs))
@@ -81,22 +97,26 @@ class SourceGroups:
 
     async def committed(
         self, group_ids: Collection[str], partitions: Mapping[str, Sequence[int]]
-    ) -> dict[str, Offsets]:
+    ) -> ReadOffsets:
         places = sum(len(indexes) for indexes in partitions.values())
         step = max(1, min(GROUPS_AT_ONCE, PLACES_AT_ONCE // max(1, places)))
         found: dict[str, Offsets] = {}
+        refused: dict[str, str] = {}
         for some in _parts(group_ids, step):
-            for address, theirs in (await self._coordinators(some)).items():
+            for address, theirs in (await self._coordinators(some, refused)).items():
                 try:
                     async with self._cluster.broker(address) as broker:
-                        found.update(await _committed(broker, theirs, partitions))
+                        found.update(await _committed(broker, theirs, partitions, refused))
                 except AuthenticationFailed:
                     raise
                 except ClientError:
                     continue
-        return found
+        return ReadOffsets(found, refused)
 
-    async def _coordinators(self, group_ids: Sequence[str]) -> dict[Address, list[str]]:
+    async def _coordinators(
+        self, group_ids: Sequence[str], refused: dict[str, str]
+    ) -> dict[Address, list[str]]:
+        """Those that are known. `refused` gets the groups of which we may not know it."""
         by_address: dict[Address, list[str]] = {}
         try:
             request = FindCoordinatorRequest(key=group_ids[0], coordinator_keys=list(group_ids))
@@ -112,6 +132,8 @@ class SourceGroups:
         for each in found:
             if not each.error_code:
                 by_address.setdefault((each.host, each.port), []).append(each.key)
+            elif each.error_code not in _PASSING:
+                refused[each.key] = ErrorCode.name_of(each.error_code)
         return by_address
 
 
@@ -146,10 +168,13 @@ def _serves(broker: BrokerConnection, api_key: int) -> bool:
 
 
 async def _committed(
-    broker: BrokerConnection, group_ids: Sequence[str], partitions: Mapping[str, Sequence[int]]
+    broker: BrokerConnection,
+    group_ids: Sequence[str],
+    partitions: Mapping[str, Sequence[int]],
+    refused: dict[str, str],
 ) -> dict[str, Offsets]:
-    """Stable ones: a group whose offsets are part of a transaction that has not ended is left out. What it
-    had before would be older than what its producer may yet commit."""
+    """Stable ones: a group whose offsets are part of a transaction that has not ended is refused. What it had
+    before would be older than what its producer may yet commit."""
     version = min(_NAMES_UNTIL, broker.version_for(OffsetFetchRequest.API_KEY))
     found: dict[str, Offsets] = {}
     if version < _SEVERAL_FROM:
@@ -158,7 +183,7 @@ async def _committed(
             asked = OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
             answer = await broker.request(asked, version)
             rows = [(topic.name, item) for topic in answer.topics for item in topic.partitions]
-            if not answer.error_code and not any(item.error_code for _, item in rows):
+            if not _is_refused(refused, group_id, answer.error_code, [item.error_code for _, item in rows]):
                 found[group_id] = {
                     (name, item.partition_index): (item.committed_offset, item.metadata or "")
                     for name, item in rows
@@ -175,7 +200,8 @@ async def _committed(
     )
     for group in (await broker.request(request, version)).groups:
         several = [(topic.name, item) for topic in group.topics for item in topic.partitions]
-        if group.error_code or any(item.error_code for _, item in several):
+        errors = [item.error_code for _, item in several]
+        if _is_refused(refused, group.group_id, group.error_code, errors):
             continue
         found[group.group_id] = {
             (name, item.partition_index): (item.committed_offset, item.metadata or "")
@@ -183,6 +209,17 @@ async def _committed(
             if item.committed_offset >= 0
         }
     return found
+
+
+def _is_refused(
+    refused: dict[str, str], group_id: str, group_error: int, partition_errors: Sequence[int]
+) -> bool:
+    """Is there an error in the answer? One that does not pass by itself is noted."""
+    found = [code for code in (group_error, *partition_errors) if code]
+    lasting = [code for code in found if code not in _PASSING]
+    if lasting:
+        refused[group_id] = ErrorCode.name_of(lasting[0])
+    return bool(found)
 
 
 def _parts(group_ids: Collection[str], size: int) -> list[list[str]]:

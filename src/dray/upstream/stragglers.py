@@ -18,6 +18,8 @@ class Straggling(NamedTuple):
 
     start: int
     end: int
+    decided: int
+    """Up to here: behind it a transaction is open."""
 
 
 async def find_stragglers(source: Source, boundaries: Mapping[int, int]) -> dict[int, Straggling]:
@@ -26,7 +28,8 @@ async def find_stragglers(source: Source, boundaries: Mapping[int, int]) -> dict
     await source.learn()
     found: dict[int, Straggling] = {}
     for partition, boundary in sorted(boundaries.items()):
-        end = (await source.measure(partition)).high_watermark
+        measured = await source.measure(partition)
+        end = measured.high_watermark
         if end > boundary:
-            found[partition] = Straggling(boundary, end)
+            found[partition] = Straggling(boundary, end, max(boundary, min(measured.last_stable, end)))
     return found

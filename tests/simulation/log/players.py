@@ -333,6 +333,10 @@ async def play_retention(world: LogWorld) -> None:
         except StreamClosed as error:
             if stream not in world.closing:
                 raise Violation(f"stream {stream}: {error}") from error
+        except SourceOwnsLog as error:
+            if stream not in world.attached:
+                raise Violation(f"stream {stream}: {error}") from error
+            world.counts["deletions refused"] += 1
         except LogError as error:
             raise Violation(f"stream {stream}: records below {before} not deleted: {error!r}") from error
         except asyncio.CancelledError:

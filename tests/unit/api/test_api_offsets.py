@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.api.fakes import FakeStream, Harness, running
 
+from dray.log.origins import CLASSIC, Origin, SourceOwnsLog
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt
 from dray.metadata import keys
 from dray.metadata.contract import Put
@@ -199,6 +200,15 @@ async def test_no_epoch_up_to_the_topics_ends_before_the_log_does(
         assert (await offset(broker, -1, epoch=current)).error_code == code
 
 
+async def test_a_log_that_its_source_owns_ends_behind_every_position(broker: Harness, topic: Topic) -> None:
+    """A consumer that comes from the source may be ahead of the mirror: its position is not truncated."""
+    broker.log.origins[topic.streams[0]] = Origin(CLASSIC, 0, 0)
+    assert (await epoch_end(broker, 0)).end_offset == (1 << 63) - 1
+    assert (await epoch_end(broker, 5)).end_offset == -1
+    broker.log.origins[topic.streams[0]] = Origin(10, 0, 0)
+    assert (await epoch_end(broker, 0)).end_offset == 10
+
+
 # --- DeleteRecords
 
 
@@ -222,6 +232,11 @@ async def test_records_are_deleted(
     result = await delete(broker, before, version)
     assert (result.error_code, result.low_watermark) == (0, start)
     assert broker.log.streams[topic.streams[0]].start == start
+
+
+async def test_what_a_source_owns_is_not_deleted_here(broker: Harness, topic: Topic) -> None:
+    broker.log.fail[topic.streams[0]] = SourceOwnsLog("it is deleted there")
+    assert (await delete(broker, 0)).error_code == ErrorCode.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("before", [11, -2, -(2**63), 2**62])

@@ -31,7 +31,13 @@ from dray.log.origins import CLASSIC, Origin
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryStore
-from dray.migration.record import NO_TIER, MigrationRecord, MigrationState, encode_migration
+from dray.migration.record import (
+    NO_TIER,
+    MigrationRecord,
+    MigrationState,
+    SkippedOffsets,
+    encode_migration,
+)
 from dray.runtime import SystemRuntime
 
 LINKED = replace(
@@ -231,6 +237,7 @@ async def test_names_of_groups_are_not_shown_behind_a_login(world: World) -> Non
     ("changed", "concern"),
     [
         ({}, "good"),
+        ({"skipped": {0: SkippedOffsets(4, 9)}}, "good"),
         ({"why": "w"}, "unsure"),
         ({"undo": {}}, "unsure"),
         ({"stragglers": {0: 1}}, "unsure"),

@@ -84,11 +84,27 @@ def test_what_an_operator_should_know_is_noted() -> None:
     assert ["the source compacts it by key" in note for note in compacted] == [True]
     [named] = notes_on(live((0, 20), transactional=("payments",)), {})
     assert named.startswith("payments is a transactional producer")
-    [short] = notes_on(live((0, 20)), {"retention.ms": "60000"})
-    assert "keeps records for 60 s" in short
-    day_ms, day_of_mirror = 86_400_000, (20 << 20) * 86_400
-    assert notes_on(live((0, 20), size=day_of_mirror), {"retention.ms": str(day_ms)})
-    assert not notes_on(live((0, 20), size=day_of_mirror), {"retention.ms": str(3 * day_ms)})
+    assert notes_on(live((0, 20)), {"retention.ms": "60000", "cleanup.policy": "compact"})[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("size", "configs", "is_much"),
+    [
+        (0, {"retention.ms": "60000"}, True),
+        ((20 << 20) * 86_400, {"retention.ms": "86400000"}, True),
+        ((20 << 20) * 86_400, {"retention.ms": "259200000"}, False),
+        (0, {"retention.bytes": "1073741824"}, False),
+        (0, {"retention.ms": "604800000", "retention.bytes": "-1", "cleanup.policy": "delete"}, False),
+    ],
+)
+def test_the_oldest_records_may_go_before_they_are_mirrored(
+    size: int, configs: dict[str, str], is_much: bool
+) -> None:
+    """Whatever the retention is, the oldest records are about to go."""
+    [note] = notes_on(live((0, 20), size=size), configs)
+    [named] = [f"{name}={value}" for name, value in configs.items() if value.isdigit()]
+    assert f"the source deletes its oldest records meanwhile ({named})" in note
+    assert ("raise retention.ms there until the mirror has caught up" in note) == is_much
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.daemon.simulated_source import RECORD, SimulatedCluster
 
 from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.daemon import live_topic
 from dray.daemon.live_topic import KafkaTopic, Upstream, WholeTopic
+from dray.metadata.memory import MemoryStore
 from dray.migration.mirror_memory import MirrorMemory
+from dray.migration.record import MigrationState
+from dray.migration.stragglers import PartitionProgress, ProducedStragglers
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.topics.errors import InvalidConfig
 from dray.upstream.fences import AclFence, AclsBefore, FenceRefused, SizeFence, StoppedFence
 from dray.upstream.source import Leadership, Probe
+from dray.upstream.stragglers import Straggling
 
 
 def whole(cluster: SimulatedCluster) -> WholeTopic:
@@ -122,3 +130,51 @@ def test_the_fence_is_as_the_record_says() -> None:
     assert size.before == "1000"
     assert cast(SizeFence, made.fence("size", {})).before is None
     assert isinstance(made.fence("stopped", {}), StoppedFence)
+
+
+def test_configs_that_cannot_be_followed_do_not_hold_up_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Groups:
+        rounds = 0
+
+        async def follow(self, _: str) -> int:
+            self.rounds += 1
+            return 3
+
+    async def refused(*_: object) -> None:
+        raise InvalidConfig("these two cannot stand together")
+
+    made = topic_with([Probe.OPEN])
+    made._rooms = cast(Any, SimpleNamespace(topics=None))
+    made._upstream = replace(made._upstream, groups=cast(Any, Groups()))
+    monkeypatch.setattr(live_topic, "follow_configs", refused)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert run(made.follow(replace(RECORD, state=MigrationState.MIRRORING))) == 3
+    assert [each["event"] for each in logs] == ["configs are not followed"], "once, not every few seconds"
+
+
+def test_what_was_produced_again_is_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the alert would go on until the topic has moved, whatever an operator does."""
+
+    async def found(*_: object) -> dict[int, Straggling]:
+        return {0: Straggling(10, 14, 14), 1: Straggling(10, 12, 12)}
+
+    async def play() -> None:
+        runtime = SimulatedRuntime(1)
+        store = MemoryStore(runtime)
+        made = topic_with([Probe.OPEN])
+        made._rooms = cast(Any, SimpleNamespace(streams=None, stores=SimpleNamespace(metadata=store)))
+        assert await made.stragglers(RECORD) == {0: 4, 1: 2}
+        produced = ProducedStragglers(store, runtime, "orders", RECORD.topic_id)
+
+        async def producer() -> tuple[int, int]:
+            return 1 << 48, 0
+
+        await produced.begin(producer)
+        await produced.advance(PartitionProgress(0, 13, 2))
+        await produced.advance(PartitionProgress(1, 12, 2))
+        assert await made.stragglers(RECORD) == {0: 1}
+
+    monkeypatch.setattr(live_topic, "find_stragglers", found)
+    monkeypatch.setattr(live_topic, "boundaries_of", found)
+    run(play())

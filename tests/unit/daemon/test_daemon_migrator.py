@@ -118,7 +118,7 @@ def test_the_topics_furthest_behind_have_numbers() -> None:
     shown = MigratorMetrics(metrics, 1)
     seen = LiveSeen(groups=2, stragglers=3)
     states = {"a": "mirroring", "b": "switched", "elsewhere": "mirroring"}
-    mirrored = worked(5, 7, size=100, stopped=1, seen=LiveSeen(groups=4))
+    mirrored = replace(worked(5, 7, size=100, stopped=1, seen=LiveSeen(groups=4)), unfollowed_seconds=33)
     shown.show(states, {"a": mirrored, "b": worked(0, 2, size=10, seen=seen)}, 1000.0)
     found = numbers(metrics)
     assert found['dray_migration_topics{state="mirroring"}'] == 2
@@ -131,6 +131,7 @@ def test_the_topics_furthest_behind_have_numbers() -> None:
     assert found["dray_mirror_stopped_partitions"] == 1
     assert found["dray_migration_waiting_groups"] == 2, "those of a topic that is mirrored do not wait"
     assert found["dray_migration_straggler_offsets"] == 3
+    assert found["dray_migration_unfollowed_seconds"] == 33
     assert found['dray_mirror_topic_lag_records{topic="a"}'] == 5
     assert found['dray_mirror_topic_lag_seconds{topic="a"}'] == 7
     assert found['dray_mirror_topic_bytes_total{topic="a"}'] == 100
@@ -140,12 +141,14 @@ def test_the_topics_furthest_behind_have_numbers() -> None:
     assert not any("topic=" in name for name in numbers(metrics))
 
 
-def test_bytes_never_fall_when_a_topic_is_worked_on_anew() -> None:
+def test_counts_never_fall_when_a_topic_is_worked_on_anew() -> None:
     metrics = ProcessMetrics(process=False)
     shown = MigratorMetrics(metrics, 1)
     for size in (100, 150, 30, 40):
-        shown.show({"a": "mirroring"}, {"a": worked(0, size=size)}, 0.0)
+        each = WorkedTopic(MirrorLag(skipped=size // 10), size, 0, LiveSeen())
+        shown.show({"a": "mirroring"}, {"a": each}, 0.0)
     assert numbers(metrics)["dray_mirror_bytes_total"] == 190
+    assert numbers(metrics)["dray_mirror_skipped_offsets_total"] == 19
 
 
 def test_the_time_in_a_state_begins_with_it() -> None:

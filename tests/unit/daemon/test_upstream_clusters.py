@@ -91,3 +91,16 @@ def test_properties_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Pat
     file.write_text("security.protocol=SASL_SSL\nsasl.unknown=1\n")
     with pytest.raises(Failure, match=r"upstream\.clusters old: .*sasl\.unknown: is not known here"):
         UpstreamClusters(wanted, runtime)
+
+
+def test_a_broker_goes_on_without_a_source_whose_properties_it_may_not_read(tmp_path: Path) -> None:
+    """It serves all other topics. A migrator does not: it has nothing else to do."""
+    runtime = SystemRuntime(threads=1)
+    unreadable = {"bootstrap": "a:1", "command_config": str(tmp_path / "of-the-migrator.properties")}
+    wanted = settings(tmp_path, {"clusters": {"old": unreadable, "older": "b:1"}})
+    found = UpstreamClusters(wanted, runtime, leaves_out=True)
+    assert found.names == ["older"]
+    assert list(found.left_out) == ["old"]
+    assert "cannot read" in found.left_out["old"]
+    with pytest.raises(UnknownUpstream):
+        found.open("old")

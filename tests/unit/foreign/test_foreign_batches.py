@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.foreign import walk_batches
-from dray.foreign.batches import SegmentBatch
+from dray.foreign.batches import SegmentBatch, marker_of
 from dray.foreign.faults import ForeignFault
-from dray.records import HEADER_SIZE, Record, crc32c, patch, read_header, sound_headers, twin
+from dray.records import HEADER_SIZE, Record, crc32c, filler, patch, read_header, sound_headers, twin
 from dray.records.header import MAGIC, OPENING
 
 MANY = 600  # more than the compiled walk looks at in one go
@@ -104,6 +104,14 @@ def test_any_number_of_batches_is_walked_in_order() -> None:
     with pytest.raises(ForeignFault, match=f"checksum of the batch at offset {MANY - 1} is wrong"):
         list(walk_batches(data))
     assert len(list(walk_batches(data, checksums=False))) == MANY
+
+
+def test_a_marker_that_compaction_removed_says_nothing() -> None:
+    """Kafka keeps the empty batch of a marker, for its producer's epoch."""
+    empty = filler(8, 3)
+    [batch] = walk_batches(empty)
+    assert batch.is_control
+    assert marker_of(empty, batch) is None
 
 
 def test_a_walk_may_begin_at_any_batch_and_nowhere_before_the_first() -> None:

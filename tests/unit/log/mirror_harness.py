@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from struct import pack
 from typing import NamedTuple
 
@@ -243,3 +244,29 @@ async def collect(world: MirrorWorld, log: Log) -> None:
     for _ in range(4):
         await log.collector.run()
         await world.runtime.sleep(10 * max(world.settings.orphan_seconds, world.settings.grace_seconds))
+
+
+def played(random: Random) -> Iterator[SourceLog]:
+    """A source at several moments: transactions of three producers that overlap, one with a later epoch after
+    each abort, and records without a transaction between them."""
+    source = SourceLog()
+    producers = {number: Producer(number, 0, 0) for number in (1, 2, 3)}
+    for step in range(40):
+        number = random.choice(list(producers))
+        producer = producers[number]
+        match random.randrange(5):
+            case 0 | 1:
+                source.append([b"t%d" % step] * random.randint(1, 3), producer, transactional=True)
+                producers[number] = producer._replace(sequence=producer.sequence + 3)
+            case 2 if number in source.open:
+                source.mark(producer, ABORT)
+            case 3 if number in source.open:
+                source.mark(producer, COMMIT)
+            case _:
+                source.append([b"p%d" % step], hole=random.choice([0, 0, 2]))
+        if random.random() < 0.3:
+            yield source
+    for producer in producers.values():
+        if producer.producer_id in source.open:
+            source.mark(producer, random.choice([ABORT, COMMIT]))
+    yield source

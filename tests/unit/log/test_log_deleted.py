@@ -199,8 +199,8 @@ async def test_one_s_own_broker_forgets_at_once_though_the_store_does_not_answer
     assert len(values_in(await read(log, stream, 0))) == 10
     kept = Retention.raise_start
 
-    async def raise_start(self: Retention, stream: int, before: int) -> int:
-        start = await kept(self, stream, before)
+    async def raise_start(self: Retention, stream: int, before: int, **options: bool) -> int:
+        start = await kept(self, stream, before, **options)
         world.store.trap(Fate.REFUSE, "barrier")
         return start
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -19,6 +18,7 @@ from tests.unit.log.mirror_harness import (
     committed_in,
     mirror,
     mirror_all,
+    played,
     read_on,
     written,
 )
@@ -34,9 +34,9 @@ from dray.log.mirroring import (
     MirrorLost,
     MirrorRefused,
 )
-from dray.log.origins import BoundaryStands
+from dray.log.origins import BoundaryStands, SourceOwnsLog
 from dray.log.producer_state import ProducerStates
-from dray.log.types import LogUnavailable, StreamClosed
+from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
 from dray.records import read_header
 from dray.records.header import CONTROL
@@ -125,32 +125,6 @@ async def test_an_entry_is_of_one_day_where_the_broker_stamped_the_times(world: 
 
 
 # --- aborted transactions
-
-
-def played(random: Random) -> Iterator[SourceLog]:
-    """A source at several moments: transactions of three producers that overlap, one with a later epoch after
-    each abort, and records without a transaction between them."""
-    source = SourceLog()
-    producers = {number: Producer(number, 0, 0) for number in (1, 2, 3)}
-    for step in range(40):
-        number = random.choice(list(producers))
-        producer = producers[number]
-        match random.randrange(5):
-            case 0 | 1:
-                source.append([b"t%d" % step] * random.randint(1, 3), producer, transactional=True)
-                producers[number] = producer._replace(sequence=producer.sequence + 3)
-            case 2 if number in source.open:
-                source.mark(producer, ABORT)
-            case 3 if number in source.open:
-                source.mark(producer, COMMIT)
-            case _:
-                source.append([b"p%d" % step], hole=random.choice([0, 0, 2]))
-        if random.random() < 0.3:
-            yield source
-    for producer in producers.values():
-        if producer.producer_id in source.open:
-            source.mark(producer, random.choice([ABORT, COMMIT]))
-    yield source
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -569,3 +543,41 @@ async def test_pieces_are_cut_where_an_entry_would_list_too_many_aborted_transac
     )
     assert [len(piece.aborted) for piece, _ in found] == [2, 2, 2]
     assert [piece.start for piece, _ in found] == [0, 4, 8]
+
+
+async def test_who_is_ahead_of_the_mirror_waits_for_it(world: MirrorWorld) -> None:
+    """A consumer with offsets of its own that comes from the source, or one that reads what it has just
+    produced: it is not told that its offset does not exist. Once the log is ours, it is."""
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    await mirror(log, stream, source, 1)
+    early = await read(log, stream, 6)
+    assert (early.error, early.buffers, early.high_watermark) == (None, [], 3)
+    waiting = asyncio.ensure_future(
+        log.fetch([ReadRequest(stream, 6, 1 << 20)], min_bytes=1, max_bytes=1 << 20, max_wait_ms=60_000)
+    )
+    await mirror(log, stream, source, 1)
+    await world.runtime.sleep(0)
+    assert not waiting.done()
+    await mirror_all(log, stream, source)
+    [found] = await waiting
+    assert committed_in(found, 6)[0] == source.committed[6:]
+    assert await log.mirror.decide(stream, source.end)
+    for broker in (log, world.log()):
+        assert isinstance((await read(broker, stream, source.end + 1)).error, OffsetOutOfRange)
+    below = await read(log, stream, -1)
+    assert isinstance(below.error, OffsetOutOfRange)
+
+
+async def test_records_are_deleted_at_the_source_while_that_owns_them(world: MirrorWorld) -> None:
+    """Else the copy would begin later than the source, and both go on."""
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    await mirror_all(log, stream, source)
+    for before in (4, -1, 99):
+        with pytest.raises(SourceOwnsLog):
+            await log.delete_records(stream, before)
+    assert (await world.log().bounds(stream)).start == 0
+    assert await log.mirror.raise_start(stream, 3) == 3, "the mirror follows the source's start"
+    assert await log.mirror.decide(stream, source.end)
+    assert await log.delete_records(stream, 4) == 4

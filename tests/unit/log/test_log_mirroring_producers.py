@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import append, batch_bytes, read, values_in
@@ -21,6 +24,7 @@ from dray.log.mirroring import (
     MirroredProducer,
 )
 from dray.log.origins import SourceOwnsLog
+from dray.log.producer_state import RETRIED_MS, ProducerSnapshot
 from dray.log.switching import ProducersBehind, switch_stream
 from dray.log.types import LogUnavailable, OutOfOrderSequence, ProducerFenced
 
@@ -132,3 +136,105 @@ async def test_a_large_snapshot_is_not_written_with_every_piece(
     assert (await world.streams().snapshot(stream)).value.upto == mirror_states.MOST_LAG
     assert await log.mirror.decide(stream, source.end)
     assert (await world.streams().snapshot(stream)).value.upto == source.end
+
+
+async def test_producers_of_long_ago_are_not_kept_because_they_are_mirrored_today(world: MirrorWorld) -> None:
+    """A leader of Kafka goes by the times in the batches: it has forgotten them."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    now_ms, expiry_ms = world.runtime.wall_ms(), world.settings.producer_expiry_ms
+    for number in range(50):
+        source.append([b"old"], Producer(number, 0, 0), time=now_ms - 3 * expiry_ms)
+    source.append([b"young"], Producer(90, 0, 0), time=now_ms - expiry_ms // 2)
+    source.append([b"no time"], Producer(91, 0, 0), time=-1)
+    source.append([b"later"], Producer(92, 0, 0), time=now_ms + 10 * expiry_ms)
+    await mirror_all(log, stream, source)
+    assert len(await log.mirror.producers(stream)) == 53, "each may still send its last batch again"
+    await world.runtime.sleep(RETRIED_MS / 1000 + 1)
+    source.append([b"x"], Producer(92, 0, 1), time=world.runtime.wall_ms())
+    await mirror_all(log, stream, source)
+    for each in (log, world.log()):
+        found = {producer.producer_id for producer in await each.mirror.producers(stream)}
+        assert found == {90, 91, 92}
+    await world.runtime.sleep(expiry_ms / 1000)
+    source.append([b"x"], Producer(92, 0, 2), time=world.runtime.wall_ms())
+    await mirror_all(log, stream, source)
+    assert {each.producer_id for each in await log.mirror.producers(stream)} == {92}
+
+
+async def test_a_producer_whose_times_go_back_is_as_young_as_it_ever_was(world: MirrorWorld) -> None:
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    now_ms = world.runtime.wall_ms()
+    source.append([b"x"], Producer(1, 0, 0), time=now_ms)
+    source.append([b"x"], Producer(1, 0, 1), time=0)
+    await mirror_all(log, stream, source)
+    await world.runtime.sleep(RETRIED_MS / 1000 + 1)
+    source.append([b"x"])
+    await mirror_all(log, stream, source)
+    assert await log.mirror.producers(stream) == {MirroredProducer(1, 0, 1)}
+
+
+async def test_a_snapshot_of_many_producers_does_not_hold_up_the_loop(
+    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made in a thread, and only when it is to be written."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    made: list[tuple[int, bool]] = []
+    genuine, in_thread = ProducerSnapshot.encode, world.runtime.in_thread
+    is_in_thread = False
+
+    def encode(self: ProducerSnapshot) -> bytes:
+        made.append((self.upto, is_in_thread))
+        return genuine(self)
+
+    async def marked(call: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal is_in_thread
+        is_in_thread = True
+        try:
+            return await in_thread(call, *arguments)
+        finally:
+            is_in_thread = False
+
+    monkeypatch.setattr(ProducerSnapshot, "encode", encode)
+    monkeypatch.setattr(world.runtime, "in_thread", marked)
+    many = mirror_states.SMALL_SNAPSHOT // 40
+    for number in range(many):
+        source.append([b"x"], Producer(number, 0, 0))
+    await mirror_all(log, stream, source)
+    made.clear()
+    for number in range(mirror_states.MOST_LAG):
+        source.append([b"x"], Producer(0, 0, 1 + number))
+        await mirror_all(log, stream, source)
+    assert made == [(many + mirror_states.MOST_LAG - 1, True)], "one of sixteen, and in a thread"
+    assert (await world.streams().snapshot(stream)).value.upto == many + mirror_states.MOST_LAG - 1
+
+
+async def test_what_is_committed_while_a_snapshot_is_made_is_not_lost(
+    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a producer dropped that had expired and has written again."""
+    monkeypatch.setattr(mirror_states, "SMALL_SNAPSHOT", 0)
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    for number in range(mirror_states.MOST_LAG - 1):
+        source.append([b"x"], Producer(1, 0, number), time=world.runtime.wall_ms())
+        await mirror_all(log, stream, source)
+    await world.runtime.sleep(world.settings.producer_expiry_ms / 1000 + RETRIED_MS)
+    in_thread = world.runtime.in_thread
+    source.append([b"x"], Producer(2, 0, 0), time=world.runtime.wall_ms())
+    state = await log.mirror._states.fresh(stream)
+
+    async def meanwhile(call: Callable[..., Any], *arguments: Any) -> Any:
+        made = await in_thread(call, *arguments)
+        known = state.producers.get(1)
+        assert known is not None
+        state.producers.put(1, known._replace(last_ms=world.runtime.wall_ms()))
+        state.entries_since += 1
+        return made
+
+    monkeypatch.setattr(world.runtime, "in_thread", meanwhile)
+    await mirror_all(log, stream, source)
+    assert state.producers.get(1) is not None
+    assert state.entries_since == 1

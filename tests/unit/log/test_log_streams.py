@@ -10,7 +10,7 @@ from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Log
-from dray.log.counters import IdCounter
+from dray.log.counters import IdCounter, encode
 from dray.log.entries import EntryKind
 from dray.log.jobs import Compaction, Input, Job, JobState
 from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
@@ -18,6 +18,7 @@ from dray.log.types import Bounds, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.metadata.update import MOST_FAILURES
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 KEY = "/dray/v1/counters/test"
 DAY = 24 * 3600.0
@@ -83,6 +84,27 @@ async def test_producer_ids_are_never_handed_out_twice(world: World) -> None:
     brokers = [world.log(producer_id_block=5) for _ in range(3)]
     ids = await asyncio.gather(*[broker.allocate_producer_id() for broker in brokers for _ in range(7)])
     assert len(set(ids)) == 21
+
+
+@pytest.mark.parametrize("stored", [None, 0, 5_000, (1 << 48) - 1])
+async def test_producer_ids_never_meet_those_of_a_kafka(world: World, stored: int | None) -> None:
+    """Its own are below 2^48. A broker that runs for long before a topic of it is linked has given ids by
+    then, and its producers keep them."""
+    if stored is not None:
+        world.log()
+        await world.store.write(keys.CLUSTER_DOMAIN, [Put(keys.PRODUCER_COUNTER, encode(stored))])
+    brokers = [world.log(producer_id_block=5) for _ in range(3)]
+    ids = [await broker.allocate_producer_id() for _ in range(12) for broker in brokers]
+    assert len(set(ids)) == 36
+    assert all(1 << 48 <= producer_id < 1 << 63 for producer_id in ids)
+    assert len({producer_id >> 48 for producer_id in ids}) == 1, "all of a cluster count on from its first"
+
+
+async def test_producer_ids_of_two_clusters_hardly_ever_meet() -> None:
+    first = {
+        await World(runtime=SimulatedRuntime(seed)).log().allocate_producer_id() >> 48 for seed in range(100)
+    }
+    assert len(first) > 95
 
 
 # --- creating

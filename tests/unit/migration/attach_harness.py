@@ -8,7 +8,7 @@ from tests.services import room_settings
 from tests.unit.migration.sources import aiven_key, in_memory
 
 from dray.groups.offsets import CommittedOffset
-from dray.log.counters import IdCounter, decode
+from dray.log.counters import IdCounter
 from dray.log.entries import EntryKind
 from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.foreign_segments import ForeignSegments
@@ -18,7 +18,7 @@ from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.migration.aiven_tiered import KeyRing
-from dray.migration.attach import FAILPOINTS, FIRST_PRODUCER_ID, UPLOADS, Attacher, AttachOrder
+from dray.migration.attach import FAILPOINTS, UPLOADS, Attacher, AttachOrder
 from dray.migration.inventory import Question, SourceLayout, take_inventory
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, make_plan
@@ -80,7 +80,6 @@ class Cluster:
             domains=DOMAINS,
             streams=self.streams,
             lifecycle=lifecycle,
-            producer_ids=IdCounter(self.store, self.runtime, keys.PRODUCER_COUNTER, 1_000),
             topics=topics,
             objects=self.objects,
             ownership=ForeignOwnership(
@@ -129,9 +128,6 @@ class Cluster:
             assert stored is not None
             assert CommittedOffset.decode(stored.value).offset == offset.offset
             assert CommittedOffset.decode(stored.value).topic_id == plan.topic_id
-        counter = await self.store.get(keys.CLUSTER_DOMAIN, keys.PRODUCER_COUNTER)
-        assert counter is not None
-        assert decode(counter.value) >= FIRST_PRODUCER_ID
 
 
 class _Streams:

@@ -67,6 +67,8 @@ class World:
         self.refuses_fence = False
         self.groups_are_denied = False
         self.stopped: dict[int, str] = {}
+        self.is_mirror_running = True
+        self.tried_again = self.mirrors = 0
         self.writers: list[asyncio.Task[None]] = []
         self.write_on()
 
@@ -159,10 +161,15 @@ class SimulatedTopic:
         self.target = world.target
 
     async def mirror(self) -> None:
+        self._world.mirrors += 1
         await asyncio.gather(*[self.target.mirror(each) for each in range(PARTITIONS)])
 
     def stopped(self) -> Mapping[int, str] | None:
         return self._world.stopped
+
+    def try_stopped_again(self) -> bool:
+        self._world.tried_again += 1
+        return self._world.is_mirror_running
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         assert kind == "acl"

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.migration.live_harness import World
 
 from dray.migration.found import MigrationRefused
@@ -243,6 +244,41 @@ def test_a_partition_that_is_not_mirrored_is_not_switched() -> None:
     assert world.faults() == []
     assert world.target.boundaries == {}
     assert not world.source.is_up
+
+
+@pytest.mark.parametrize("works_on", [True, False])
+def test_a_stopped_partition_is_tried_again_without_stopping_the_others(works_on: bool) -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await world.close()  # nobody writes: it takes some minutes
+        world.stopped = {1: "the source has lost records"}
+        world.is_mirror_running = works_on
+        process = world.process()
+        for _ in range(30):
+            await process.turn()
+            await world.runtime.sleep(10)
+        return world
+
+    world = played(play)
+    assert 3 <= world.tried_again <= 5
+    assert world.mirrors == (1 if works_on else 1 + world.tried_again)
+
+
+def test_what_cannot_be_followed_is_said_now_and_then() -> None:
+    async def play() -> World:
+        world = World(2)
+        world.groups_are_denied = True
+        await world.link()
+        process = world.process()
+        with capture_logs() as logs:
+            for _ in range(120):
+                await process.turn()
+                await world.runtime.sleep(0.5)
+        assert len([each for each in logs if "not followed" in each["event"]]) == 2
+        return world
+
+    played(play)
 
 
 def test_groups_that_cannot_be_followed_hold_up_no_switch_but_its_end() -> None:

@@ -175,6 +175,17 @@ async def test_a_topic_that_was_born_here_is_not_attached_over(cluster: Cluster)
         await process.attach(await cluster.source(), await cluster.order())
 
 
+async def test_a_topic_that_was_deleted_is_attached_again(cluster: Cluster) -> None:
+    order = await cluster.order()
+    first = await cluster.process().attach(await cluster.source(), order)
+    process = cluster.process()
+    await process.topics.read_all()
+    await process.topics.delete("orders")
+    second = await cluster.process().attach(await cluster.source(), order)
+    assert second.migration_id != first.migration_id
+    await cluster.check_attached(order.plan)
+
+
 async def test_the_source_keeps_every_byte(cluster: Cluster) -> None:
     source = await cluster.source()
     await cluster.process().attach(source, await cluster.order())

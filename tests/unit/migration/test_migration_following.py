@@ -17,14 +17,14 @@ from tests.unit.groups.coordinator.followed_world import (
 from tests.unit.groups.coordinator.harness import DOMAINS, GROUP, World, simulated
 
 from dray.cli.link_views import live_as_plain, print_live
-from dray.daemon.links import LiveStatus
+from dray.daemon.links import LiveStatus, MirroredPartition
 from dray.groups.followed import CopyState
 from dray.log.entries import HighWatermark
 from dray.log.origins import CLASSIC, Origin
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration.following import SourceFollower, groups_of, linked_topics
+from dray.migration.following import GroupsOfTopic, SourceFollower, groups_of, linked_topics
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.simulation.kernel.runtime import SimulatedRuntime
 
@@ -102,13 +102,11 @@ async def test_the_groups_of_a_topic_are_named_by_how_far_they_are() -> None:
     links.switch("a")
     follows = migrator(world, source, links)
     await follows.follower.run_once()
-    assert await groups_of(follows.copies, "a") == {
-        CopyState.FOLLOWED: ["busy"],
-        CopyState.MOVED: ["gone"],
-        CopyState.HERE: ["lives"],
-    }
+    assert await groups_of(follows.copies, "a") == GroupsOfTopic(
+        {CopyState.FOLLOWED: ["busy"], CopyState.MOVED: ["gone"], CopyState.HERE: ["lives"]}, []
+    )
     await broker.commit(8, group_id="gone")  # it has taken its offsets in
-    assert (await groups_of(follows.copies, "a"))[CopyState.MOVED] == ["gone"]
+    assert (await groups_of(follows.copies, "a")).states[CopyState.MOVED] == ["gone"]
     await broker.stop()
 
 
@@ -131,3 +129,14 @@ def test_status_says_what_must_not_be_deleted_at_the_source(capsys: pytest.Captu
         "orders: 3 segments are borrowed: do not delete that topic at its source" in capsys.readouterr().out
     )
     assert live_as_plain(status)["borrowed"] == 3
+
+
+def test_status_says_what_the_source_deleted_before_it_was_mirrored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = record(MigrationState.MIRRORING).with_skipped(1, 100, 140)
+    partitions = [MirroredPartition(number, 200, 200, None) for number in range(2)]
+    status = LiveStatus("orders", found, partitions)
+    print_live(status)
+    assert "partition 1: 40 offsets below 140 are not here: the source had deleted" in capsys.readouterr().out
+    assert [each["skipped"] for each in live_as_plain(status)["partitions"]] == [0, 40]

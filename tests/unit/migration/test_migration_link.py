@@ -11,18 +11,18 @@ from tests.unit.migration.attach_harness import Cluster, Killed
 from tests.unit.migration.sources import local_files
 
 from dray.log.boundary_decision import boundary_of, forbid_boundary
-from dray.log.counters import decode
 from dray.log.origins import CLASSIC
 from dray.log.switching import switch_stream
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration.attach import FIRST_PRODUCER_ID, AttachOrder
+from dray.migration.attach import AttachOrder
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import SourceLayout
 from dray.migration.leases import MigrationLeases
 from dray.migration.link import link_topic
 from dray.migration.live import LiveOrigin
 from dray.migration.record import MigrationRecord, MigrationState
+from dray.migration.stragglers import ProducedStragglers
 from dray.topics import NewTopic, TopicError
 
 TOPIC_ID = UUID(int=77)
@@ -62,9 +62,6 @@ async def check_linked(cluster: Cluster, record: MigrationRecord) -> None:
         assert (view.start, mark.end) == (start, start)
         assert mark.origin is not None
         assert mark.origin.boundary == CLASSIC
-    counter = await cluster.store.get(keys.CLUSTER_DOMAIN, keys.PRODUCER_COUNTER)
-    assert counter is not None
-    assert decode(counter.value) >= FIRST_PRODUCER_ID
 
 
 async def test_a_link_makes_a_topic_that_its_source_owns(cluster: Cluster) -> None:
@@ -125,6 +122,57 @@ async def test_groups_are_known_before_the_topic_is_seen(cluster: Cluster) -> No
     process.before_seen = follow
     await link_topic(process, "orders", ORIGIN, [0, 0], {}, "kafka:9092")
     assert seen == [None]
+
+
+@pytest.mark.parametrize("state", MigrationState)
+@pytest.mark.parametrize("by_abort", [False, True])
+async def test_a_name_is_free_again_when_its_topic_was_deleted(
+    cluster: Cluster, state: MigrationState, by_abort: bool
+) -> None:
+    """A rehearsal on the real cluster does not use it up. What is under way is aborted instead."""
+    record = await link(cluster)
+    process = cluster.process()
+    await process.topics.read_all()
+    if state is MigrationState.ATTACHED:
+        return  # of a cold one
+    ended = state in (MigrationState.SWITCHED, MigrationState.MOVED)
+    at_state = replace(record, state=state)
+    await process.migrations.step("orders", record, lambda _: at_state)
+    assert await process.forget_deleted("orders") is None, "its topic is here"
+    await process.topics.delete("orders")
+    produced = ProducedStragglers(cluster.store, cluster.runtime, "orders", UUID(int=1))
+
+    async def producer() -> tuple[int, int]:
+        return 1, 0
+
+    await produced.begin(producer)
+    forgotten: list[str] = []
+
+    async def forget_groups() -> None:
+        forgotten.append("groups")
+
+    process.before_forgotten = forget_groups
+    if not ended:
+        assert await process.forget_deleted("orders") is None
+        assert await process.migrations.read("orders") == at_state
+        return
+    assert await (process.abort if by_abort else process.forget_deleted)("orders") == at_state
+    assert forgotten == ["groups"]
+    assert await produced.read() is None
+    await check_linked(cluster, await link(cluster))
+
+
+async def test_a_name_that_another_topic_has_by_now_is_not_linked_over(cluster: Cluster) -> None:
+    record = await link(cluster)
+    process = cluster.process()
+    await process.topics.read_all()
+    moved = replace(record, state=MigrationState.MOVED)
+    await process.migrations.step("orders", record, lambda _: moved)
+    await process.topics.delete("orders")
+    await process.topics.create(NewTopic("orders", 1))
+    assert await process.forget_deleted("orders") == moved
+    with pytest.raises(MigrationRefused, match="exists here already"):
+        await link(cluster)
 
 
 async def test_a_topic_that_is_here_is_not_linked_over(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from dray.migration.record import (
     MigrationRecord,
     Migrations,
     MigrationState,
+    SkippedOffsets,
     decode_migration,
     encode_migration,
 )
@@ -105,6 +106,17 @@ def test_a_value_whose_format_is_not_that_of_its_state_is_unreadable() -> None:
         assert each not in (value, cold)
         with pytest.raises(UnreadableValue, match="the migration of topic 'orders'"):
             decode_migration("orders", each)
+
+
+def test_what_the_source_deleted_first_is_counted_once() -> None:
+    record = LIVE.with_skipped(3, 10, 15)
+    assert record.skipped == {3: SkippedOffsets(5, 15)}
+    assert record.with_skipped(3, 10, 15) == record, "it was said before, and not done"
+    assert record.with_skipped(3, 10, 17).skipped == {3: SkippedOffsets(7, 17)}, "it begins later by now"
+    record = record.with_skipped(3, 40, 42).with_skipped(0, 0, 1)
+    assert record.skipped == {3: SkippedOffsets(7, 42), 0: SkippedOffsets(1, 1)}
+    assert decode_migration("orders", encode_migration(record)) == record
+    assert b"skipped" not in encode_migration(LIVE)
 
 
 async def begun(record: MigrationRecord) -> Migrations:

@@ -8,13 +8,16 @@ from uuid import UUID
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.log.harness import DOMAINS, World, append, batch_bytes
 
+from dray.daemon.stragglers import KnownHere
+from dray.log.stream_store import StreamStore
 from dray.metadata.contract import Ambiguous
 from dray.metadata.memory import MemoryState
 from dray.migration.found import MigrationRefused
 from dray.migration.straggler_reader import committed_records
-from dray.migration.stragglers import ProducedStragglers, produce_again
-from dray.records import Record, read_header
+from dray.migration.stragglers import ProducedStragglers, left_of, produce_again
+from dray.records import Record, patch, read_header
 from dray.records.header import CONTROL, TRANSACTIONAL
 from dray.records.twin import decode, encode
 from dray.simulation.kernel.loop import run
@@ -25,7 +28,7 @@ from dray.upstream.stragglers import Straggling, find_stragglers
 
 TOPIC_ID = UUID(int=3)
 LATE = [Record(10 + n, 1000 + n, f"k{n}".encode(), b"v", [("h", b"1")]) for n in range(4)]
-RANGES = {0: (10, 14)}
+RANGES = {0: Straggling(10, 16, 15)}  # a marker, and what is undecided, at the end
 
 
 class LateRecords:
@@ -111,6 +114,53 @@ def test_one_producer_serves_all_calls(fate: Fate) -> None:
     run(play())
 
 
+def test_what_was_produced_is_left_behind_no_more() -> None:
+    """Nor are markers, and what was aborted. What a transaction has not decided is."""
+
+    async def play() -> None:
+        store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
+        assert left_of(RANGES, await produced(store).read()) == RANGES
+        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        progress = await produced(store).read()
+        assert left_of(RANGES, progress) == {0: Straggling(15, 16, 15)}
+        assert left_of({0: Straggling(10, 15, 15)}, progress) == {}
+        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        assert await produced(store).read() == progress
+        assert told(log.records) == told(LATE)
+
+    run(play())
+
+
+async def test_what_is_here_too_is_no_straggler() -> None:
+    """A broker of Dray that had stood still sent it to a source whose writers were said to be stopped, and
+    appended it here when it woke up."""
+    world = World()
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    ours = await log.allocate_producer_id()
+    for sequence in range(3):
+        await append(log, stream, batch_bytes([b"x"], producer=(17, 4, sequence)))
+    streams = StreamStore(world.store, DOMAINS, world.settings.producer_expiry_ms)
+    known = KnownHere(streams, [stream], world.store)
+    await known.look([0])
+
+    def is_here(producer: tuple[int, int, int], count: int = 1) -> bool:
+        return known.is_here(0, read_header(batch_bytes([b"x"] * count, producer=producer)))
+
+    assert [is_here((17, 4, sequence)) for sequence in range(5)] == [True, True, True, False, False]
+    assert not is_here((17, 4, 2), 2), "a part of it is not"
+    assert not is_here((17, 3, 2)), "of another epoch"
+    assert not is_here((18, 4, 0)), "of one that is not known here"
+    assert not is_here((-1, -1, -1)), "nothing tells"
+    assert is_here((ours + 5, 0, 900)), "an id that Dray gave: nobody else sends it there"
+    assert not is_here((ours ^ (1 << 50), 0, 0)), "that of another Dray"
+    second = batch_bytes([b"y"], producer=(17, 4, 3))
+    patch(second, 0, 1, 0)
+    batches = bytes(batch_bytes([b"x"], producer=(17, 4, 2)) + second)
+    found = committed_records(memoryview(batches), (), lambda header: known.is_here(0, header))
+    assert [record.value for record in found] == [b"y"]
+
+
 def test_an_earlier_topic_of_the_name_says_nothing() -> None:
     async def play() -> None:
         store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
@@ -151,21 +201,24 @@ def test_what_was_aborted_is_no_straggler() -> None:
 class MeasuredSource:
     """As far as stragglers ask a source."""
 
-    def __init__(self, ends: dict[int, int]) -> None:
+    def __init__(self, ends: dict[int, int], last_stable: int = 1 << 40) -> None:
         self.ends = ends
+        self.last_stable = last_stable
 
     async def learn(self) -> None:
         return None
 
     async def measure(self, partition: int) -> SourceEnd:
         end = self.ends[partition]
-        return SourceEnd(Leadership(1, 1), 0, end, end, end)
+        return SourceEnd(Leadership(1, 1), 0, min(self.last_stable, end), end, end)
 
 
 def test_what_is_beyond_the_boundary_is_named() -> None:
     source = MeasuredSource({0: 10, 1: 12})
     found = run(find_stragglers(source, {0: 10, 1: 10}))  # type: ignore[arg-type]
-    assert found == {1: Straggling(10, 12)}
+    assert found == {1: Straggling(10, 12, 12)}
+    source.last_stable = 11
+    assert run(find_stragglers(source, {1: 10})) == {1: Straggling(10, 12, 11)}  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         run(find_stragglers(source, {2: 10}))  # type: ignore[arg-type]
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.services import room_settings
+from tests.services.two_builds import MIGRATION
 from tests.unit.migration.attach_harness import Cluster
 from tests.unit.migration.sources import aiven_files, in_memory
 
+from dray.daemon.migration import check_owned
 from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.foreign_segments import ForeignSegments, ForeignStore
 from dray.log.retention import Retention
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Question, SourceLayout, take_inventory
+from dray.migration.record import MigrationState
 from dray.migration.status import status_of
 
 
@@ -44,3 +49,17 @@ async def test_progress_reaches_what_was_said_before(copy: bool) -> None:
 async def test_a_place_where_nothing_lies_is_said_to_be_empty() -> None:
     with pytest.raises(MigrationRefused, match="nothing lies at the place"):
         await take_inventory(await in_memory([]), Question("orders", SourceLayout.AIVEN))
+
+
+@pytest.mark.parametrize("state", MigrationState)
+def test_what_is_switched_may_be_copied_and_is_adopted_when_it_has_moved(state: MigrationState) -> None:
+    ended = (MigrationState.ATTACHED, MigrationState.MOVED)
+    record = replace(MIGRATION, state=state)
+    for copy in (True, False):
+        if state in ended or (copy and state is MigrationState.SWITCHED):
+            assert check_owned("orders", record, copy=copy) is record
+        else:
+            with pytest.raises(MigrationRefused, match="not wholly Dray's yet: drayd migrate status orders"):
+                check_owned("orders", record, copy=copy)
+    with pytest.raises(MigrationRefused):
+        check_owned("orders", None, copy=True)

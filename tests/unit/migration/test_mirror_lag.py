@@ -54,3 +54,12 @@ def test_a_silent_source_is_seen_though_nothing_is_known_to_be_missing() -> None
     stopped = progress(7, 9, 135, stopped="gone")
     assert clock.look(200, {0: stopped, 1: progress(7, 7, 200)}) == MirrorLag(2, 0, 0)
     assert clock.look(260, {0: stopped, 1: progress(7, 7, 260)}) == MirrorLag(2, 60, 0)
+
+
+def test_skipped_offsets_count_on_when_a_mirror_begins_anew() -> None:
+    clock = LagClock()
+    found = [
+        clock.look(0, {0: progress(9, 9, skipped=skipped), 1: progress(9, 9)}).skipped
+        for skipped in (0, 4, 4, 6, 0, 1)
+    ]
+    assert found == [0, 4, 4, 6, 6, 7]

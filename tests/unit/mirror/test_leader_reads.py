@@ -66,6 +66,18 @@ def places(*offsets: int) -> dict[int, MirrorPlace]:
     return {partition: MirrorPlace(offset) for partition, offset in enumerate(offsets)}
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_read_that_is_stopped_gives_its_room_back(reads: Reads, turns: int) -> None:
+    """Also one that has not begun."""
+    reads.ends = {0: 9, 1: 9}
+    reads.read_ahead(places(5, 5))
+    assert reads.memory.reserved == 2 * LIMITS.small_answer_bytes
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await reads.stop()
+    assert reads.memory.reserved == 0
+
+
 async def test_one_read_of_all_where_nothing_is_known_to_come(reads: Reads) -> None:
     reads.read_ahead(places(5, 5, 5))
     assert await reads.partitions_asked() == []
@@ -119,6 +131,12 @@ async def test_a_failure_is_raised_and_what_is_under_way_is_ended(reads: Reads) 
 
 async def test_a_place_for_large_answers_is_kept_until_the_last_of_them_is_taken(reads: Reads) -> None:
     reads.ends = {0: 9}
+    reads.read_ahead(places(1, 1))
+    await reads.partitions_asked()
+    assert reads.reader.sizes == [LIMITS.small_answer_bytes], "what came in a moment is mostly little"
+    reads.reader.asked.pop(0)[1].set_result({})
+    await reads.next({})
+    reads.reader.sizes.clear()
     reads.read_ahead(places(5, 5))
     await reads.partitions_asked()
     assert reads.reader.sizes == [LIMITS.answer_bytes]
@@ -138,4 +156,54 @@ async def test_a_place_for_large_answers_is_kept_until_the_last_of_them_is_taken
 def test_what_a_leader_may_hold_is_what_the_setting_says() -> None:
     assert LIMITS.held_bytes == 144 << 20
     memory = MirrorMemory.of(300 << 20, LIMITS)
-    assert [memory.take() for _ in range(3)] == [True, True, False]
+    assert [memory.take() for _ in range(2)] == [True, False]
+    assert memory.small_bytes == 156 << 20
+    assert MirrorMemory.of(0, LIMITS).small_bytes == 64 << 20
+
+
+async def test_room_for_small_answers_is_had_in_turn() -> None:
+    memory = MirrorMemory(0, 100)
+    assert memory.reserve_now(60)
+    assert not memory.reserve_now(50)
+    order: list[int] = []
+
+    async def reserve(size: int) -> None:
+        await memory.reserve(size)
+        order.append(size)
+
+    waiting = [asyncio.ensure_future(reserve(size)) for size in (50, 10, 20)]
+    await asyncio.sleep(0)
+    assert not memory.reserve_now(10), "others come first"
+    waiting[1].cancel()
+    await asyncio.sleep(0)
+    memory.resize(60, 5)
+    await asyncio.gather(waiting[0], waiting[2])
+    assert order == [50, 20]
+    assert memory.reserved == 75
+    memory.release(75)
+    assert memory.reserved == 0
+
+
+async def test_an_answer_larger_than_all_the_room_comes_alone() -> None:
+    memory = MirrorMemory(0, 100)
+    assert memory.reserve_now(30)
+    waiting = asyncio.ensure_future(memory.reserve(500))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    memory.release(30)
+    await waiting
+    assert not memory.reserve_now(1)
+    memory.release(500)
+    assert memory.reserve_now(100)
+
+
+async def test_room_that_came_too_late_is_not_lost() -> None:
+    memory = MirrorMemory(0, 100)
+    assert memory.reserve_now(100)
+    waiting = asyncio.ensure_future(memory.reserve(40))
+    await asyncio.sleep(0)
+    memory.release(100)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert memory.reserved == 0

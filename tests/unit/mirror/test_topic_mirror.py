@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -13,25 +13,38 @@ import pytest
 from structlog.testing import capture_logs
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import append, batch_bytes, read
-from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog
+from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog, committed_in
 
 from dray.client.cluster import Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.foreign.batches import ABORT, walk_batches
 from dray.log import Log
 from dray.log.mirroring import MirroredBatches, MirrorPlan
+from dray.log.types import LogUnavailable
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.records import read_header
 from dray.runtime import Runtime
-from dray.upstream.mirror import Aborted, MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.mirror import (
+    Aborted,
+    MirrorAnswer,
+    MirrorOvertaken,
+    MirrorPiece,
+    MirrorPlace,
+    MirrorStopped,
+)
 from dray.upstream.source import SourceProducer
 
 A: Address = ("a", 9092)
 B: Address = ("b", 9092)
 LIMITS = MirrorLimits(
-    answer_bytes=2000, partition_bytes=500, object_bytes=1000, small_answer_bytes=300, small_bytes=200
+    answer_bytes=2000,
+    partition_bytes=500,
+    object_bytes=1000,
+    small_answer_bytes=400,
+    idle_answer_bytes=300,
+    small_bytes=200,
 )
 WAIT_SECONDS = 0.5
 TOPIC_ID = UUID(int=7)
@@ -48,6 +61,7 @@ class FakeSource:
     known: dict[int, Address] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     stopped: dict[int, str] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)  # to a broker that was just started
     unreachable: set[Address] = field(default_factory=set)
     failure: Exception | None = None
     read_bytes: int = 0
@@ -69,14 +83,17 @@ class FakeSource:
 
     async def read_each(
         self, leader: Address, places: Mapping[int, MirrorPlace], most_bytes: int = 0
-    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+    ) -> Mapping[int, MirrorAnswer]:
         self.reads += 1
         self.asked.append(most_bytes)
         for _ in range(50):
             await self.runtime.sleep(WAIT_SECONDS / 50)
             if leader in self.unreachable:
                 raise ClientError("gone")
-            found = {partition: self._answer(leader, partition, place) for partition, place in places.items()}
+            found, left = {}, most_bytes or 1 << 30
+            for partition, place in places.items():
+                found[partition] = answer = self._answer(leader, partition, place, left)
+                left -= len(answer.batches) if isinstance(answer, MirrorPiece) else 0
             if any(not isinstance(each, MirrorPiece) or each.batches for each in found.values()):
                 break
         self.read_bytes += sum(
@@ -84,15 +101,19 @@ class FakeSource:
         )
         return found
 
-    def _answer(
-        self, leader: Address, partition: int, place: MirrorPlace
-    ) -> MirrorPiece | MirrorStopped | RequestFailed:
+    def _answer(self, leader: Address, partition: int, place: MirrorPlace, left: int) -> MirrorAnswer:
+        """`left`: what the answer still has room for. The first batch comes in any case."""
         if self.leaders.get(partition) != leader:
             return RequestFailed("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition in self.unknown:
+            return RequestFailed("not yet", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition in self.stopped:
             return MirrorStopped(partition, self.stopped[partition])
+        if place.offset < self.starts.get(partition, 0):
+            return MirrorOvertaken(partition, self.starts[partition])
         log = self.logs[partition]
-        data, aborted = log.answer(place.offset, most_bytes=LIMITS.partition_bytes)
+        most = 0 if left <= 0 else 1 << 30
+        data, aborted = log.answer(place.offset, most, min(left, LIMITS.partition_bytes))
         after = place
         for batch in walk_batches(data):
             after = MirrorPlace(batch.last_offset + 1, batch.header.leader_epoch)
@@ -107,6 +128,12 @@ class Mirrored:
     source: FakeSource
     streams: dict[int, int]
     sizes: list[int] = field(default_factory=list)
+    skipped: list[tuple[int, int, int]] = field(default_factory=list)
+
+    async def _skip(self, *skipped: int) -> None:
+        partition, first, below = skipped
+        assert (await self.log.bounds(self.streams[partition])).end == first, "it is said before it is done"
+        self.skipped.append((partition, first, below))
 
     def mirror(
         self, log: Log | None = None, limits: MirrorLimits = LIMITS, memory: MirrorMemory | None = None
@@ -122,6 +149,7 @@ class Mirrored:
             memory or MirrorMemory(2),
             topic_id=TOPIC_ID,
             on_read=self.sizes.append,
+            on_skipped=self._skip,
         )
 
     @asynccontextmanager
@@ -224,6 +252,61 @@ async def test_a_partition_that_cannot_go_on_stops_no_other(mirrored: Mirrored) 
     assert mirror.progress[1].end == 0
 
 
+async def test_a_stopped_partition_is_tried_again_beside_the_others(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 10)
+    mirrored.source.stopped[1] = "not authorized"
+    mirror = mirrored.mirror()
+    assert not mirror.try_stopped_again(), "it has not begun"
+    async with mirrored.running(mirror):
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        read = sum(mirrored.sizes)
+        assert mirror.try_stopped_again()
+        await mirrored.world.runtime.sleep(10)
+        assert mirror.progress[1].stopped == "partition 1: not authorized", "as before"
+        del mirrored.source.stopped[1]
+        assert mirror.try_stopped_again()
+        await mirrored.until_all()
+    again = sum(mirrored.sizes) - read
+    assert again == sum(map(len, mirrored.source.logs[1].batches)), "no other is read again"
+    assert mirror.progress[1].stopped is None
+    await mirrored.check()
+
+
+async def test_a_leader_that_does_not_know_its_partitions_yet_is_asked_again(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 3)
+    mirrored.source.unknown.add(1)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        await mirrored.until(0, mirrored.source.logs[0].end)
+        assert mirror.progress[1].stopped is None
+        mirrored.source.unknown.clear()
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_a_stopped_partition_waits_for_a_log_that_does_not_answer(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 3)
+    mirrored.source.stopped[1] = "not authorized"
+    mirror = mirrored.mirror()
+    place = mirrored.log.mirror.place
+
+    async def fails(stream: int) -> Any:
+        raise LogUnavailable("not now")
+
+    async with mirrored.running(mirror):
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        mirrored.source.stopped.clear()
+        mirrored.log.mirror.place = fails  # type: ignore[method-assign]
+        assert mirror.try_stopped_again()
+        await mirrored.world.runtime.sleep(5)
+        assert mirror.progress[1].stopped is not None
+        mirrored.log.mirror.place = place  # type: ignore[method-assign]
+        await mirrored.until_all()
+    await mirrored.check()
+
+
 async def test_damage_stops_its_partition(mirrored: Mirrored) -> None:
     fill(mirrored.source, 3)
     log = mirrored.source.logs[2]
@@ -238,7 +321,9 @@ async def test_damage_stops_its_partition(mirrored: Mirrored) -> None:
     assert "checksum" in str(mirror.progress[2].stopped)
 
 
-def unchecked(source: FakeSource, leader: Address, partition: int, place: MirrorPlace) -> MirrorPiece:
+def unchecked(
+    source: FakeSource, leader: Address, partition: int, place: MirrorPlace, left: int
+) -> MirrorPiece:
     """As a reader would give it that does not look at checksums."""
     log = source.logs[partition]
     data, _ = log.answer(place.offset)
@@ -392,10 +477,10 @@ async def test_few_leaders_are_read_in_large_answers_at_a_time(mirrored: Mirrore
         mirrored.source.asked.clear()
         assert memory.take(), "it is given back"
         memory.give_back()
-        fill(mirrored.source, 3)
+        fill(mirrored.source, 1)
         await mirrored.until_all()
         await mirrored.world.runtime.sleep(60)
-        assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}, "what trickles in is not much"
+        assert max(mirrored.source.asked) <= LIMITS.small_answer_bytes, "what trickles in is not much"
         fill(mirrored.source, 200)
         await mirrored.until_all()
         assert LIMITS.answer_bytes in mirrored.source.asked
@@ -407,8 +492,50 @@ async def test_without_room_for_large_answers_all_are_small(mirrored: Mirrored) 
     fill(mirrored.source, 100)
     async with mirrored.running(mirrored.mirror(memory=MirrorMemory(0))):
         await mirrored.until_all()
-    assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes}
+        assert set(mirrored.source.asked) == {LIMITS.small_answer_bytes, LIMITS.idle_answer_bytes}
+        mirrored.source.asked.clear()
+        await mirrored.world.runtime.sleep(60)
+        assert set(mirrored.source.asked) == {LIMITS.idle_answer_bytes}, "nothing is known to come"
     await mirrored.check()
+
+
+@pytest.mark.parametrize("room", [300, 1000, 5000])
+async def test_the_memory_of_many_mirrors_has_a_bound(mirrored: Mirrored, room: int) -> None:
+    """However many topics there are, and however slow the log is: what was read and is not stored yet fits
+    into the room. None waits for ever, though all hold something and want more."""
+    world, memory = mirrored.world, MirrorMemory(0, room)
+    topics = [mirrored]
+    for _ in range(5):
+        logs = {partition: SourceLog() for partition in range(4)}
+        source = FakeSource(world.runtime, logs, {0: A, 1: A, 2: B, 3: B})
+        streams = {partition: await world.classic(mirrored.log) for partition in logs}
+        topics.append(Mirrored(world, mirrored.log, source, streams))
+    for topic in topics:
+        fill(topic.source, 12)
+    taken = most = 0
+    commit_plan = mirrored.log.mirror.commit_plan
+
+    async def slowly(plan: MirrorPlan, **options: Any) -> Any:
+        nonlocal taken, most
+        read = sum(sum(topic.sizes) for topic in topics)
+        most = max(most, read - taken)
+        await world.runtime.sleep(3)
+        found = await commit_plan(plan, **options)
+        taken += sum(len(parts.data) for parts in plan.parts.values())
+        return found
+
+    mirrored.log.mirror.commit_plan = slowly  # type: ignore[method-assign]
+    async with AsyncExitStack() as stack:
+        for topic in topics:
+            await stack.enter_async_context(topic.running(topic.mirror(memory=memory)))
+        for topic in topics:
+            await topic.until_all()
+    # One answer is of whole batches: it may be larger than was asked for.
+    largest = max(size for topic in topics for size in topic.sizes)
+    assert 0 < most <= room + 4 * largest
+    assert memory.reserved == 0, "all of it was given back"
+    for topic in topics:
+        await topic.check()
 
 
 async def test_a_leader_that_does_not_answer_is_named_now_and_then(mirrored: Mirrored) -> None:
@@ -480,6 +607,73 @@ async def test_the_start_follows_the_source(mirrored: Mirrored) -> None:
         assert starts == [0, 0, 11, 0]
         fill(mirrored.source, 2)
         await mirrored.until_all()
+
+
+@pytest.mark.parametrize(
+    ("mirrored_before", "start"),
+    [(0, 7), (5, 31), (5, 32), (5, None)],
+    ids=["at first", "later", "within", "all"],
+)
+async def test_a_source_that_deletes_what_is_next_is_gone_on_with(
+    mirrored: Mirrored, mirrored_before: int, start: int | None
+) -> None:
+    """The offsets that are gone are a hole, which is said, and the log begins where the source's does.
+    `start` None: the source has nothing left."""
+    source = mirrored.source
+    if mirrored_before:
+        fill(source, mirrored_before)
+        async with mirrored.running(mirrored.mirror()):
+            await mirrored.until_all()
+    first = source.logs[2].end
+    fill(source, 20)
+    source.starts[2] = begins = source.logs[2].end if start is None else start
+    mirror = mirrored.mirror()
+    with capture_logs() as logs:
+        async with mirrored.running(mirror):
+            await mirrored.until_all()
+            for _ in range(1000):
+                if (await mirrored.log.bounds(mirrored.streams[2])).start == begins:
+                    break
+                await mirrored.world.runtime.sleep(1)
+            fill(source, 2)
+            await mirrored.until_all()
+    bounds = await mirrored.world.log().bounds(mirrored.streams[2])
+    assert (bounds.start, bounds.end) == (begins, source.logs[2].end)
+    assert mirrored.skipped == [(2, first, begins)]
+    said = [each for each in logs if "deleted records before" in each["event"]]
+    assert [(each["partition"], each["first"], each["below"]) for each in said] == [(2, first, begins)]
+    progress = mirror.progress[2]
+    assert (progress.skipped, progress.stopped, progress.lag) == (begins - first, None, 0)
+    found, offset = [], begins
+    while offset < bounds.end:
+        some, offset = committed_in(await read(mirrored.log, mirrored.streams[2], offset), offset)
+        found += some
+    assert found == [each for each in source.logs[2].committed if each[0] >= begins]
+    for partition in (0, 1, 3):
+        assert not mirror.progress[partition].skipped
+
+
+async def test_a_source_that_deletes_faster_than_it_is_mirrored_is_gone_on_with(mirrored: Mirrored) -> None:
+    """Again and again, while pieces before the hole are still on their way into the log."""
+    source = mirrored.source
+    fill(source, 40)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        for _ in range(30):
+            fill(source, 3)
+            end = (await mirrored.log.bounds(mirrored.streams[0])).end
+            source.starts[0] = min(source.logs[0].end, max(source.starts.get(0, 0), end + 17))
+            await mirrored.world.runtime.sleep(0.07)
+        await mirrored.until_all()
+    assert mirror.progress[0].skipped
+    assert mirror.progress[0].stopped is None
+    start = max(below for _, _, below in mirrored.skipped)
+    found, offset = [], start
+    log = mirrored.world.log()
+    while offset < source.logs[0].end:
+        some, offset = committed_in(await read(log, mirrored.streams[0], offset), offset)
+        found += some
+    assert found == [each for each in source.logs[0].committed if each[0] >= start]
 
 
 async def test_another_topic_of_the_same_name_is_not_mirrored(mirrored: Mirrored) -> None:

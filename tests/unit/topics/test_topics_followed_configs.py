@@ -31,19 +31,15 @@ def test_a_default_of_dray_that_is_the_same_is_not_set() -> None:
     assert "retention.ms" not in followed_configs(SOURCE, {"retention.ms": MONTH}).wanted
 
 
-def altered(current: dict[str, str], kept: tuple[str, ...] = ()) -> dict[str, str]:
+def altered(current: dict[str, str]) -> dict[str, str]:
     followed = followed_configs(SOURCE, {})
-    return alter_configs(current, alterations_to(current, followed, SOURCE, kept), {})
+    return alter_configs(current, alterations_to(current, followed, SOURCE), {})
 
 
 def test_what_is_gone_at_the_source_goes_here_and_what_is_dray_s_stays() -> None:
     followed = dict(followed_configs(SOURCE, {}).wanted)
     before = {"retention.bytes": "5", "dray.iceberg.enabled": "false", "retention.ms": "1"}
     assert altered(before) == followed | {"dray.iceberg.enabled": "false"}
-
-
-def test_what_an_operator_has_set_here_stays() -> None:
-    assert altered({"retention.ms": "7"}, ("retention.ms",))["retention.ms"] == "7"
 
 
 def test_nothing_is_altered_when_all_is_as_it_should_be() -> None:

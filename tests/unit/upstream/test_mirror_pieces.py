@@ -20,9 +20,23 @@ from dray.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from dray.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from dray.records import Record, patch, twin
-from dray.upstream.mirror import Aborted, MirrorPiece, MirrorPlace, MirrorReader, MirrorStopped, piece_of
-from dray.upstream.source import Leadership, SourceTopic
+from dray.upstream.mirror import (
+    Aborted,
+    MirrorOvertaken,
+    MirrorPiece,
+    MirrorPlace,
+    MirrorReader,
+    MirrorStopped,
+    piece_of,
+)
+from dray.upstream.source import EARLIEST, Leadership, SourceTopic
 
 
 def batch(base: int, count: int, epoch: int = 4) -> bytes:
@@ -76,14 +90,6 @@ def test_aborted_transactions_of_what_came() -> None:
         (answer(batch(5, 3)[:-1] + b"y"), "damaged batch: the checksum"),
         (answer(diverging_epoch=EpochEndOffset(3, 4)), "differs from offset 4 on"),
         (
-            PartitionData(partition_index=3, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9),
-            "retention has passed the mirror: it begins at 9, and 5 is next",
-        ),
-        (
-            PartitionData(partition_index=3, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=0),
-            "the source ends before 5",
-        ),
-        (
             PartitionData(partition_index=3, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
             "TOPIC_AUTHORIZATION_FAILED",
         ),
@@ -96,12 +102,11 @@ def test_a_partition_that_cannot_go_on(found: PartitionData, why: str) -> None:
     assert "\n" not in str(stopped.value)
 
 
-def test_a_leader_that_moved_is_no_reason_to_stop() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_leader_that_moved_or_was_just_started_is_no_reason_to_stop(code: ErrorCode) -> None:
     with pytest.raises(RequestFailed) as failed:
-        piece_of(
-            PartitionData(partition_index=3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), MirrorPlace(5)
-        )
-    assert failed.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        piece_of(PartitionData(partition_index=3, error_code=code), MirrorPlace(5))
+    assert failed.value.code == code
 
 
 async def test_a_partition_that_cannot_go_on_holds_up_no_other_of_its_leader() -> None:
@@ -133,19 +138,65 @@ async def test_a_partition_that_cannot_go_on_holds_up_no_other_of_its_leader() -
     ], "the last one has no leader"
 
 
+@pytest.mark.parametrize(("start", "found"), [(9, MirrorOvertaken(0, 9)), (6, MirrorOvertaken(0, 6))])
+async def test_a_source_that_begins_above_the_mirror_has_lost_nothing(
+    start: int, found: MirrorOvertaken
+) -> None:
+    """Its answer to a fetch says -1, as Kafka's does: it has to be asked."""
+    reader = out_of_range(start)
+    assert await reader.read_each(("a", 1), {0: MirrorPlace(5, 4)}) == {0: found}
+    with pytest.raises(MirrorStopped, match=f"begins at {start} by now, and 5 is next"):
+        await reader.read(("a", 1), {0: MirrorPlace(5, 4)})
+
+
+@pytest.mark.parametrize("start", [0, 5])
+async def test_a_source_that_ends_before_the_mirror_has_lost_records(start: int) -> None:
+    found = (await out_of_range(start).read_each(("a", 1), {0: MirrorPlace(5, 4)}))[0]
+    assert isinstance(found, MirrorStopped)
+    assert "the source ends before 5, which was mirrored already: it has lost records" in str(found)
+
+
+def out_of_range(start: int) -> MirrorReader:
+    leader = FakeLeader(
+        [PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=-1)],
+        start,
+    )
+    leader.view.brokers[1] = ("a", 1)
+    source = SourceTopic(cast(Cluster, leader), "moving")
+    source.leaderships = {0: Leadership(1, 4)}
+    return MirrorReader(cast(Cluster, leader), source, max_bytes=1000, partition_bytes=500)
+
+
+def test_a_log_may_begin_within_a_batch() -> None:
+    records = batch(4, 3) + batch(7, 1)
+    for checksums in (True, False):
+        piece = piece_of(answer(records), MirrorPlace(5), checksums=checksums)
+        assert (bytes(piece.batches), piece.place) == (records, MirrorPlace(8, 4))
+        with pytest.raises(MirrorStopped, match="begins at 4, and 7 is next"):
+            piece_of(answer(batch(4, 3)), MirrorPlace(7), checksums=checksums)
+
+
 class FakeLeader:
     """As much of a cluster as a reader asks for."""
 
-    def __init__(self, answers: list[PartitionData]) -> None:
+    def __init__(self, answers: list[PartitionData], start: int = 0) -> None:
         self.view = ClusterView()
         self.view.topic_ids["moving"] = UUID(int=1)
         self.requests: list[FetchRequest] = []
         self._answers = answers
+        self._start = start
 
     @asynccontextmanager
     async def broker(self, _: object) -> AsyncIterator[FakeLeader]:
         yield self
 
-    async def request(self, request: FetchRequest) -> FetchResponse:
+    async def request(
+        self, request: FetchRequest | ListOffsetsRequest
+    ) -> FetchResponse | ListOffsetsResponse:
+        if isinstance(request, ListOffsetsRequest):
+            [[asked]] = [topic.partitions for topic in request.topics]
+            assert (asked.timestamp, asked.current_leader_epoch) == (EARLIEST, 4)
+            found = ListOffsetsPartitionResponse(asked.partition_index, offset=self._start)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("moving", [found])])
         self.requests.append(request)
         return FetchResponse(responses=[FetchableTopicResponse(partitions=self._answers)])

@@ -328,6 +328,7 @@ def abort(
 
 app.command("link")(migrate_live.link)
 app.command("switch")(migrate_live.switch)
+app.command("hand-over")(migrate_live.hand_over)
 app.command("stragglers")(stragglers)
 
 

@@ -9,13 +9,21 @@ from typing import Annotated
 
 import typer
 
-from dray.cli.link_views import preview_as_plain, print_link, print_switch
+from dray.cli.link_views import (
+    preview_as_plain,
+    print_hand_over,
+    print_handed_over,
+    print_link,
+    print_switch,
+)
 from dray.cli.migration_views import AttachBar
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json, say
 from dray.daemon import links
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.hand_over import hand_over as hand_over_groups
 from dray.daemon.migration import SourceRequest
+from dray.migration.following import GroupsOfTopic
 from dray.migration.inventory import SourceLayout
 from dray.migration.record import MigrationRecord
 
@@ -139,6 +147,50 @@ def switch(
         print(f"topic {topic} is Dray's")
     else:
         print(f"topic {topic}: {done.state.value}; a migrator goes on: drayd migrate status {topic} --watch")
+
+
+def hand_over(
+    topic: TopicArgument,
+    *,
+    without_source: Annotated[
+        bool,
+        typer.Option(
+            "--without-source",
+            help="The source is gone for good: groups are Dray's with the offsets that were copied last.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Hand the groups of a switched topic over, though the source cannot say any more whether they have
+    members there. While it can, a migrator does it when the last member has left, with its last offsets.
+
+    [dim]Example:[/] drayd migrate hand-over orders --without-source --config /etc/dray.yaml
+    """
+    if not without_source:
+        raise Failure(
+            "a migrator hands groups over when their last member has left the source; if that is gone for "
+            "good, add --without-source",
+            USAGE,
+        )
+    settings = load_config(config, data_dir).settings
+
+    def approve(found: GroupsOfTopic) -> bool:
+        if not json:
+            print_hand_over(topic, found)
+        return _agreed(yes, f"Hand the groups of {topic} over?")
+
+    done = hand_over_groups(settings, topic, approve)
+    if done is None:
+        print("Nothing was done.")
+    elif json:
+        report = done.report
+        found = {"handed_over": report.handed_over, "released": report.released, "waiting": report.waiting}
+        print_json({"topic": topic, "state": done.record.state.value, **found})
+    else:
+        print_handed_over(topic, done)
 
 
 class _Said:

@@ -50,27 +50,35 @@ def stragglers(
     found = daemon.look(settings, topic, say)
     if json:
         print_json(_as_plain(topic, found))
-    elif not found.shown:
-        print(f"topic {topic}: no record is left behind at the source")
-    else:
+    elif found.shown:
         _print(topic, found)
-    if not found.shown:
-        return
-    if not produce:
+    elif not found.undecided:
+        print(f"topic {topic}: no record is left behind at the source")
+        if found.ranges and not produce:
+            print("some offsets are, without a record that is missing: with --produce they are not counted")
+    if found.shown and not produce:
         raise Failure(f"topic {topic}: records are at the source alone: add --produce to produce them here")
-    if not yes:
+    if found.shown and not yes:
         if not sys.stdin.isatty():
             raise Failure("nothing was done: add --yes", USAGE)
         if not typer.confirm(f"Produce them to {topic} at Dray?"):
             raise Failure("nothing was done")
-    sent = daemon.produce(settings, topic, parse_bootstrap(bootstrap), client_security(command_config), say)
-    if not json:
-        print(f"topic {topic}: {sent} records were produced")
+    if produce and found.ranges:  # also where it is markers alone: they are not counted any more then
+        brokers = parse_bootstrap(bootstrap)
+        sent = daemon.produce(settings, topic, brokers, client_security(command_config), say)
+        if not json:
+            print(f"topic {topic}: {sent} records were produced")
+    if found.undecided:
+        partitions = ", ".join(map(str, found.undecided))
+        raise Failure(
+            f"topic {topic}: a transaction is open at the source behind the boundary (partitions "
+            f"{partitions}): end it (kafka-transactions.sh), then run this again"
+        )
 
 
 def _print(topic: str, found: daemon.StragglersLeft) -> None:
-    for partition, (start, end) in found.ranges.items():
-        print(f"topic {topic}, partition {partition}: offsets {start} to {end - 1} are at the source alone")
+    for partition, each in found.ranges.items():
+        print(f"topic {topic}, partition {partition}: offsets {each.start} to {each.end - 1} at the source")
     rows = [
         (
             str(each.partition),
@@ -96,7 +104,8 @@ def _key(key: bytes | None) -> str:
 def _as_plain(topic: str, found: daemon.StragglersLeft) -> dict[str, object]:
     return {
         "topic": topic,
-        "ranges": {str(partition): list(offsets) for partition, offsets in found.ranges.items()},
+        "ranges": {str(partition): [each.start, each.end] for partition, each in found.ranges.items()},
+        "undecided": found.undecided,
         "records": [
             {
                 "partition": each.partition,

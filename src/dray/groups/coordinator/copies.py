@@ -8,7 +8,7 @@ write, and loads it anew.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -19,7 +19,17 @@ import structlog
 from dray.groups.coordinator.fence import check_fence, encode_fence
 from dray.groups.coordinator.machines import decode_state
 from dray.groups.coordinator.storage import decode_record, encode_record
-from dray.groups.followed import CopyState, GroupCopy, Offsets, copied_topics, decode_copy, encode_copy
+from dray.groups.followed import (
+    CopiedTopic,
+    CopyState,
+    GroupCopy,
+    LaterTopic,
+    Offsets,
+    copied_rows,
+    copied_topics,
+    decode_copy,
+    encode_copy,
+)
 from dray.metadata import keys
 from dray.metadata.contract import (
     ABSENT,
@@ -44,6 +54,14 @@ AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 256 << 10
 
 
+class StoredLater(NamedTuple):
+    """What is kept of a topic that was linked after its group had moved."""
+
+    offsets: Offsets
+    is_settled: bool
+    has_moved: bool
+
+
 class StoredCopy(NamedTuple):
     copy: GroupCopy
     version: int
@@ -51,6 +69,22 @@ class StoredCopy(NamedTuple):
     @property
     def offsets(self) -> Offsets:
         return self.copy.offsets
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Those that the group came with."""
+        return self.copy.topics.keys()
+
+    @property
+    def later(self) -> dict[str, StoredLater]:
+        return {
+            name: StoredLater(
+                {(name, each.partition): (each.offset, each.metadata) for each in later.offsets},
+                later.state is not CopyState.FOUND,
+                later.state is CopyState.MOVED,
+            )
+            for name, later in (self.copy.later or {}).items()
+        }
 
     @property
     def source(self) -> str:
@@ -73,6 +107,10 @@ class StoredCopy(NamedTuple):
 CopyChange: TypeAlias = tuple[str, StoredCopy | None, Offsets, bool]
 """What a group's copy is to be: the group, what was read of its copy, the offsets, whether it has moved."""
 
+LaterChange: TypeAlias = tuple[str, StoredCopy, Mapping[str, tuple[Offsets, bool] | None]]
+"""Of a group that has moved: what becomes of topics that were linked later. The offsets, and whether they are
+the last ones; None where it turned out that it does not read the topic."""
+
 
 class GroupCopies:
     """Its errors are the store's."""
@@ -91,15 +129,38 @@ class GroupCopies:
     async def change(self, changes: Sequence[CopyChange], topic_ids: Mapping[str, UUID]) -> set[str]:
         """The groups whose copy is now as it should be; of the others nothing is known, until they are read
         again: another migrator was faster, or the store did not answer."""
+        return await self._write([(each[0], self._put(each, topic_ids)) for each in changes])
+
+    async def change_later(self, changes: Sequence[LaterChange], topic_ids: Mapping[str, UUID]) -> set[str]:
+        """The same, for topics that were linked after their groups had moved."""
+        return await self._write([(each[0], self._put_later(each, topic_ids)) for each in changes])
+
+    async def hold(self, group_ids: Collection[str], topic_ids: Mapping[str, UUID]) -> set[str]:
+        """Let groups wait of which it is not known how far they have read in these topics."""
+        copy = GroupCopy(
+            CopyState.FOUND, self.source, {name: CopiedTopic(each, ()) for name, each in topic_ids.items()}
+        )
+        return await self._write(
+            [(each, Put(keys.followed_group(each), encode_copy(copy), ABSENT)) for each in sorted(group_ids)]
+        )
+
+    async def release(self, held: Mapping[str, StoredCopy]) -> set[str]:
+        """They read none of the topics after all."""
+        return await self._write(
+            [(each, Delete(keys.followed_group(each), stored.version)) for each, stored in held.items()]
+        )
+
+    async def _write(self, operations: Sequence[tuple[str, Put | Delete]]) -> set[str]:
+        """The groups whose operation applied."""
         done: set[str] = set()
-        by_domain: dict[int, list[tuple[str, Put]]] = {}
-        for each in changes:
-            domain = keys.domain_of_group(each[0], self._domains)
-            by_domain.setdefault(domain, []).append((each[0], self._put(each, topic_ids)))
-        for domain, puts in by_domain.items():
-            for some in _parts(puts):
+        by_domain: dict[int, list[tuple[str, Put | Delete]]] = {}
+        for group_id, operation in operations:
+            domain = keys.domain_of_group(group_id, self._domains)
+            by_domain.setdefault(domain, []).append((group_id, operation))
+        for domain, theirs in by_domain.items():
+            for some in _parts(theirs):
                 try:
-                    outcomes = await self._store.write(domain, [put for _, put in some])
+                    outcomes = await self._store.write(domain, [operation for _, operation in some])
                 except (Unavailable, Ambiguous, WriteTooLarge) as error:
                     _log.warning("groups are copied later", groups=len(some), error=str(error))
                     continue
@@ -118,42 +179,43 @@ class GroupCopies:
             if found is None:
                 return False
             copy = decode_copy(group_id, found.value)
-            if copy.state is not CopyState.FOUND:
+            if copy.state is not CopyState.FOUND and not copy.has_unsettled_topics:
                 return True
             record = await self._store.get(domain, keys.group(group_id))
             if record is None:
                 if await self._store.get(domain, keys.group_lease(group_id)) is not None:
                     return False  # a coordinator is making it, perhaps: it has a record the next time
-                return await self._to(domain, found, copy, CopyState.FOLLOWED)
-            state = decode_state(group_id, decode_record(group_id, record.value))
-            if state is not None and state.members:
-                return await self._to(domain, found, copy, CopyState.HERE)
+                return await self._put_copy(domain, found, copy.settled())
+            if copy.state is CopyState.FOUND:
+                state = decode_state(group_id, decode_record(group_id, record.value))
+                if state is not None and state.members:
+                    return await self._put_copy(domain, found, copy.to(CopyState.HERE))
             if not await self._take_over(domain, group_id, record):
                 return None
-            return await self._to(domain, found, copy, CopyState.FOLLOWED)
+            return await self._put_copy(domain, found, copy.settled())
 
         return await update(self._runtime, attempt, ALL_FAILURES)
 
-    async def forget_topic(self, topic: str) -> None:
-        """The topic does not come here after all. A group that came with no other one is free again."""
+    async def forget_topic(self, topic: str, *, moved: bool = False) -> None:
+        """The topic does not come here after all. A group that came with no other one is free again. `moved`:
+        it was here and was deleted, so that groups which came with it may come again."""
         async for group_id, stored in self._each():
-            if topic not in stored.copy.topics or stored.source != self.source or stored.has_moved:
-                continue
-            await update(self._runtime, partial(self._forget, group_id, topic), ALL_FAILURES)
+            if stored.source == self.source and stored.copy.without(topic, moved=moved) != stored.copy:
+                await update(self._runtime, partial(self._forget, group_id, topic, moved), ALL_FAILURES)
 
-    async def _forget(self, group_id: str, topic: str) -> bool | None:
+    async def _forget(self, group_id: str, topic: str, moved: bool) -> bool | None:
         domain, key = keys.domain_of_group(group_id, self._domains), keys.followed_group(group_id)
         await self._store.barrier(domain)
         found = await self._store.get(domain, key)
         if found is None:
             return True
         copy = decode_copy(group_id, found.value)
-        if topic not in copy.topics or copy.source != self.source or copy.state is CopyState.MOVED:
+        rest = copy.without(topic, moved=moved)
+        if copy.source != self.source or rest == copy:
             return True
-        rest = {name: each for name, each in copy.topics.items() if name != topic}
         operation: Operation = Delete(key, found.version)
-        if rest:
-            operation = Put(key, encode_copy(replace(copy, topics=rest)), found.version)
+        if rest is not None:
+            operation = Put(key, encode_copy(rest), found.version)
         [outcome] = await self._store.write(domain, [operation])
         return True if outcome.applied else None
 
@@ -170,9 +232,25 @@ class GroupCopies:
             copy = copy.to(CopyState.MOVED)
         return Put(keys.followed_group(group_id), encode_copy(copy), expect)
 
-    async def _to(self, domain: int, found: StoredValue, copy: GroupCopy, state: CopyState) -> bool | None:
-        put = Put(found.key, encode_copy(copy.to(state)), found.version)
-        [outcome] = await self._store.write(domain, [put])
+    def _put_later(self, change: LaterChange, topic_ids: Mapping[str, UUID]) -> Put:
+        group_id, before, wanted = change
+        later = dict(before.copy.later or {})
+        for name, each in wanted.items():
+            known = later.pop(name, None)
+            if each is None:
+                continue
+            offsets, has_moved = each
+            state = CopyState.FOUND if known is None else known.state
+            later[name] = LaterTopic(
+                CopyState.MOVED if has_moved else state,
+                topic_ids[name] if known is None else known.topic_id,
+                copied_rows(offsets).get(name, ()),
+            )
+        copy = replace(before.copy, later=dict(sorted(later.items())) or None)
+        return Put(keys.followed_group(group_id), encode_copy(copy), before.version)
+
+    async def _put_copy(self, domain: int, found: StoredValue, copy: GroupCopy) -> bool | None:
+        [outcome] = await self._store.write(domain, [Put(found.key, encode_copy(copy), found.version)])
         return True if outcome.applied else None
 
     async def _take_over(self, domain: int, group_id: str, record: StoredValue) -> bool:
@@ -210,11 +288,11 @@ class GroupCopies:
                         _log.error("a group is not followed", group=group_id, error=str(error))
 
 
-def _parts(puts: Sequence[tuple[str, Put]]) -> list[list[tuple[str, Put]]]:
-    parts: list[list[tuple[str, Put]]] = []
+def _parts(operations: Sequence[tuple[str, Put | Delete]]) -> list[list[tuple[str, Put | Delete]]]:
+    parts: list[list[tuple[str, Put | Delete]]] = []
     size = 0
-    for each in puts:
-        more = len(each[1].value)
+    for each in operations:
+        more = len(each[1].value) if isinstance(each[1], Put) else 0
         if not parts or len(parts[-1]) == AT_ONCE or size + more > BYTES_AT_ONCE:
             parts.append([])
             size = 0

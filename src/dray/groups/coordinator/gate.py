@@ -11,6 +11,7 @@ other, and what a coordinator would store that has not seen the value finds anot
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from dray.groups.classic import ClassicGroup
 from dray.groups.coordinator.contract import GroupUnavailable, Unreachable
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.storage import GroupKind, GroupStorage
-from dray.groups.followed import GroupCopy, decode_copy, encode_copy
+from dray.groups.followed import CopiedTopic, GroupCopy, LaterTopic, decode_copy, encode_copy
 from dray.groups.offsets import NO_LEADER_EPOCH, CommittedOffset
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore, Put, StoredValue
@@ -63,7 +64,16 @@ class GroupGate:
     async def is_coming(self, group_id: str) -> bool:
         """Whether it is to be loaded though it has no record yet: it waits, or brings offsets along."""
         found = await self._read(group_id)
-        return found is not None and (found[1].is_waiting or found[1].is_to_take_in)
+        if found is None:
+            return False
+        return found[1].is_waiting or found[1].is_to_take_in or found[1].later is not None
+
+    async def is_news(self, group_id: str, awaited: frozenset[str]) -> bool:
+        """Is another topic awaited by now than the group was loaded with, or are offsets here to take in?"""
+        found = await self._read(group_id)
+        if found is None:
+            return bool(awaited)
+        return found[1].awaited != awaited or bool(found[1].came_later)
 
     async def open(self, storage: GroupStorage, ledger: Ledger) -> None:
         """Raises `GroupWaits`, or leaves the group with the offsets that it brought along. The lease is held,
@@ -72,7 +82,10 @@ class GroupGate:
         if found is None:
             return
         value, copy = found
-        if not copy.is_to_take_in:
+        if copy.awaited and storage.record is None and not copy.is_to_take_in and not copy.came_later:
+            raise self._wait(storage.group_id, copy)  # nothing of it is here: all of it may wait
+        ledger.came, ledger.awaited = True, copy.awaited
+        if not copy.is_to_take_in and not copy.came_later:
             return
         await self._take_in(storage, ledger, copy)
         taken = Put(value.key, encode_copy(_taken(copy)), value.version)
@@ -84,7 +97,8 @@ class GroupGate:
             raise Unreachable(f"somebody else takes the offsets of group '{storage.group_id}' in")
 
     async def _take_in(self, storage: GroupStorage, ledger: Ledger, copy: GroupCopy) -> None:
-        """Any number of times with the same end: nobody can have committed anything before it is done.
+        """Any number of times with the same end: nobody can have committed anything before it is done. Of
+        topics that came later somebody may have: that counts.
 
         Without leader epochs: those of the source say nothing here, and a client that has none does not ask
         whether its log was cut."""
@@ -92,18 +106,26 @@ class GroupGate:
         if storage.record is None:
             group = ClassicGroup(storage.group_id, now_ms)
             await storage.put(GroupKind.CLASSIC, classic.encode_group(group))
-        await ledger.change(_committed(copy, now_ms))
+        later = {
+            place: offset
+            for place, offset in _committed(copy.came_later, now_ms).items()
+            if (known := ledger.find(*place)) is None or not known.is_of(offset.topic_id)
+        }
+        await ledger.change(later | _committed(copy.topics, now_ms))
 
     async def _look(self, group_id: str) -> tuple[StoredValue, GroupCopy] | None:
         found = await self._read(group_id)
         self._waiting.pop(group_id, None)
         if found is not None and found[1].is_waiting:
-            refusal = GroupWaits(group_id, found[1])
-            if len(self._waiting) >= MOST_KNOWN:
-                self._waiting.pop(next(iter(self._waiting)))
-            self._waiting[group_id] = (self._runtime.monotonic(), refusal)
-            raise refusal
+            raise self._wait(group_id, found[1])
         return found
+
+    def _wait(self, group_id: str, copy: GroupCopy) -> GroupWaits:
+        refusal = GroupWaits(group_id, copy)
+        if len(self._waiting) >= MOST_KNOWN:
+            self._waiting.pop(next(iter(self._waiting)))
+        self._waiting[group_id] = (self._runtime.monotonic(), refusal)
+        return refusal
 
     async def _read(self, group_id: str) -> tuple[StoredValue, GroupCopy] | None:
         domain = self._domain(group_id)
@@ -120,16 +142,21 @@ class GroupGate:
 
 def _taken(copy: GroupCopy) -> GroupCopy:
     """The offsets are the group's own from now on: which topics it came with is all that is kept."""
-    topics = {name: replace(topic, offsets=()) for name, topic in copy.topics.items()}
-    return replace(copy, topics=topics, taken_in=True)
+    came = copy.came_later
+    topics = {name: CopiedTopic(topic.topic_id, ()) for name, topic in copy.topics.items()}
+    topics |= {name: CopiedTopic(topic.topic_id, ()) for name, topic in came.items()}
+    later = {name: each for name, each in (copy.later or {}).items() if name not in came}
+    return replace(copy, topics=topics, taken_in=True, later=later or None)
 
 
-def _committed(copy: GroupCopy, now_ms: int) -> dict[Place, CommittedOffset]:
+def _committed(
+    topics: Mapping[str, CopiedTopic] | Mapping[str, LaterTopic], now_ms: int
+) -> dict[Place, CommittedOffset]:
     return {
         (name, each.partition): CommittedOffset(
             each.offset, NO_LEADER_EPOCH, each.metadata, now_ms, topic_id=topic.topic_id
         )
-        for name, topic in copy.topics.items()
+        for name, topic in topics.items()
         for each in topic.offsets
     }
 
@@ -138,7 +165,7 @@ class CopiedOffsets:
     """What was copied of a group that waits, to be read as a `Ledger` is."""
 
     def __init__(self, copy: GroupCopy) -> None:
-        self._offsets = _committed(copy, 0)
+        self._offsets = _committed(copy.topics, 0)
 
     def find(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._offsets.get((topic, partition))

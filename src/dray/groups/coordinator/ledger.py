@@ -65,6 +65,11 @@ class Ledger:
         self._gone: GroupUnavailable | None = None
         self.fenced: Callable[[str], None] = lambda _: None
         """Called when it turns out that another broker writes these offsets."""
+        self.came = False  # from another cluster (`gate.py`)
+        self.awaited: frozenset[str] = frozenset()
+        """Topics of which offsets are still there: what is not here may not be said to be nowhere."""
+        self.awaited_since = float("-inf")  # when that was last looked at
+        self.doubted = False  # whether it has to be: topics have come from there
 
     # --- reading
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -28,7 +28,7 @@ from dray.groups.coordinator.contract import (
     NotCoordinator,
     Unreachable,
 )
-from dray.groups.coordinator.gate import GroupGate
+from dray.groups.coordinator.gate import AGAIN_SECONDS, GroupGate
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
@@ -251,16 +251,46 @@ class Groups:
         error: ErrorCode = verdict.error
         return error
 
-    async def offsets(self, group_id: str, member_id: str | None, member_epoch: int) -> Ledger | None:
-        """The offsets of a group, to be read at once; None without a group. Raises `GroupUnavailable`."""
+    async def offsets(
+        self,
+        group_id: str,
+        member_id: str | None,
+        member_epoch: int,
+        wanted: Iterable[Place] = (),
+    ) -> Ledger | None:
+        """The offsets of a group, to be read at once; None without a group. Raises `GroupUnavailable`: also
+        where one of those `wanted` is still at another cluster."""
+        self.view.look()  # a topic that has just come may be one that the group reads elsewhere
         group = await self.existing(group_id)
         if group is None:
             return None
+        ledger = group.ledger
+        if ledger.doubted:
+            ledger.doubted = False
+            await self._look_at_copy(group)
+        if ledger.awaited and any(
+            name in ledger.awaited and ledger.find(name, partition) is None for name, partition in wanted
+        ):
+            await self._wait_for_offsets(group)
         if isinstance(group.state, consumer.ConsumerGroup):
             refusal = consumer.fetch_fault(group.state, member_id, member_epoch)
             if refusal is not None:
                 raise GroupUnavailable(refusal.error, refusal.message)
         return group.ledger
+
+    async def _wait_for_offsets(self, group: ActiveGroup) -> NoReturn:
+        """Clients ask again by themselves. When the offsets are here, the group is loaded anew with them."""
+        now, ledger = self.runtime.monotonic(), group.ledger
+        if now - ledger.awaited_since >= AGAIN_SECONDS:
+            ledger.awaited_since = now
+            await self._look_at_copy(group)
+        raise _offsets_elsewhere(group.group_id)
+
+    async def _look_at_copy(self, group: ActiveGroup) -> None:
+        """Of a group that came from another cluster. Raises `GroupUnavailable` where it is loaded anew."""
+        if await self.gate.is_news(group.group_id, group.ledger.awaited):
+            group.drop("what it has read at another cluster is looked at again", by_choice=True)
+            raise _offsets_elsewhere(group.group_id)
 
     # --- memory
 
@@ -383,6 +413,8 @@ class Groups:
         memory without members would answer as if it had never been elsewhere."""
         for group in list(self._active.values()):
             self.forget(group)
+        for group in self._active.values():  # one with members that came from there may read them there
+            group.ledger.doubted = group.ledger.came
 
     def _make_room(self) -> None:
         """Groups without members stay in memory until there are too many; then the longest unused tenth
@@ -401,6 +433,13 @@ class Groups:
             group.drop(by_choice=True)
             lease = group.storage.lease
             run_once(self.runtime, "release group", self.leases.release, lease)
+
+
+def _offsets_elsewhere(group_id: str) -> GroupUnavailable:
+    return GroupUnavailable(
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        f"offsets of group '{group_id}' are at another cluster, or come from there just now",
+    )
 
 
 def _weight(group_id: str, broker_id: int) -> bytes:

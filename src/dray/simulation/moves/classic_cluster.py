@@ -347,7 +347,8 @@ class ClassicCluster:
         if answer.error_code:
             return answer
         if not found.start <= asked.fetch_offset <= found.end:
-            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE  # as Kafka does it: without offsets
+            answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
             return answer
         if asked.last_fetched_epoch >= 0:
             epoch, end = found.end_of_epoch(asked.last_fetched_epoch)

@@ -177,11 +177,15 @@ class ClassicPartition:
     def expire(self, batches: int) -> None:
         """The source's retention: its oldest batches go. Transactions that are open keep theirs."""
         for batch in self.batches:
-            if batch.base < self.start:
+            if batch.end <= self.start:
                 continue
-            if not batches or batch.end >= self.last_stable:
+            if not batches or batch.end > self.last_stable:
                 return
             self.start, batches = batch.end, batches - 1
+
+    def delete_before(self, offset: int) -> None:
+        """DeleteRecords: also within a batch."""
+        self.start = max(self.start, min(offset, self.last_stable))
 
     # --- reading
 

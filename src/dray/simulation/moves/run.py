@@ -61,6 +61,7 @@ class MoveConditions(ClusterConditions):
     groups: int = 0
     forwards: bool = False  # whether brokers pass on what is written to them
     expires: bool = False  # whether the source's retention takes its oldest batches
+    overtakes: bool = False  # whether it takes also what was not mirrored yet
     acl_is_late: tuple[float, float] = ACL_IS_LATE  # seconds until a broker of the source knows one
     slow_fetches: tuple[float, float] = (0.0, 0.0)  # seconds until the mirror gets what comes with a fence
     give_up_seconds: float = 4.0
@@ -173,8 +174,15 @@ class Move:
             await asyncio.sleep(self.random.uniform(0.2, 1.0))
             found = self.random.choice(self.source.partitions)
             held = self.truth.streams[self.truth.stream_of(found.number)]
-            if found.start < len(held.records) - 20:
+            before = found.start
+            if self.conditions.overtakes and self.random.random() < 0.7:
+                if self.random.random() < 0.5:
+                    found.expire(self.random.choice((1, 3, 1000)))
+                else:
+                    found.delete_before(self.random.randint(found.start, found.last_stable))
+            elif found.start < len(held.records) - 20:
                 found.expire(1)
+            if found.start > before:
                 raised = StartRaised(held.number, found.start, self.world.now())
                 self.world.history.starts.append(raised)
 
@@ -257,6 +265,7 @@ async def play_move(world: ClusterWorld) -> None:
     switched = [each for each in move.truth.boundaries.values() if each != CLASSIC]
     world.counts["partitions switched"] += len(switched)
     world.counts["pieces mirrored"] += move.truth.mirrored
+    world.counts["holes"] += move.truth.holes
     world.counts.update(move.reached)
     if switched and not move.source.is_fenced:
         raise Violation("the fence was lifted after a partition was decided")

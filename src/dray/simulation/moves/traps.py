@@ -54,6 +54,18 @@ def forgotten_consumers(seed: int) -> MoveConditions:
     return replace(_trap(seed), groups=2, forgets_consumers=True)
 
 
+def overtaken(seed: int) -> MoveConditions:
+    """The source's retention, and DeleteRecords, take what was not mirrored yet."""
+    return replace(
+        _trap(seed),
+        partitions=2,
+        has_transactions=True,
+        expires=True,
+        overtakes=True,
+        trouble_every=(0.5, 3.0),
+    )
+
+
 def _trap(seed: int) -> MoveConditions:
     """One partition and few crashes of migrators, so that most runs come to their end."""
     return replace(
@@ -62,7 +74,8 @@ def _trap(seed: int) -> MoveConditions:
 
 
 TRAPS: Final[dict[str, Trap]] = {
-    trap.__name__: trap for trap in (late_fence, slow_mirror, late_lift, lost_answers, forgotten_consumers)
+    trap.__name__: trap
+    for trap in (late_fence, slow_mirror, late_lift, lost_answers, forgotten_consumers, overtaken)
 }
 
 

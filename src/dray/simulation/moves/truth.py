@@ -12,8 +12,10 @@ from typing import Final
 from dray.foreign.batches import walk_batches
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.foreign_pieces import as_data
+from dray.log.mirrored_pieces import is_hole
 from dray.log.origins import CLASSIC
-from dray.records import decode
+from dray.records import decode, read_header
+from dray.records.header import CONTROL
 from dray.simulation.checks.log_truth import Identity, LogTruth, StreamTruth, Violation, identity_of
 from dray.simulation.moves.classic_cluster import ClassicCluster
 from dray.simulation.moves.classic_log import ClassicPartition, without_epoch
@@ -30,6 +32,8 @@ class MovedTruth(LogTruth):
         self.partitions: dict[int, ClassicPartition] = {}  # by stream
         self.boundaries: dict[int, int] = {}
         self.mirrored = 0
+        self.holes = 0
+        self.skipped: dict[int, set[int]] = {}  # by stream: what the source deleted before it was mirrored
         self.ledger = MoveLedger(self)
 
     def lay_down(self, streams: Sequence[int]) -> None:
@@ -73,8 +77,27 @@ class MovedTruth(LogTruth):
             raise Violation(f"partition {partition.number}: an append, though the source owns the log")
         self.mirrored += 1
         for base, data in self._batches(entry):
+            if is_hole(read_header(data)):
+                self._check_hole(partition, entry)
+                continue
             if without_epoch(data) not in partition.ever.get(base, ()):
                 raise Violation(f"partition {partition.number}: what lies at {base} never was the source's")
+
+    def _check_hole(self, partition: ClassicPartition, entry: IndexEntry) -> None:
+        """Only what the source has deleted is passed over."""
+        if entry.end > partition.start:
+            raise Violation(
+                f"partition {partition.number}: up to {entry.end} is passed over, and the source begins at "
+                f"{partition.start}"
+            )
+        self.holes += 1
+        stream = self.stream_of(partition.number)
+        self.skipped.setdefault(stream, set()).update(range(entry.start, entry.end))
+        for batch in partition.batches:
+            header = batch.header
+            if entry.start <= header.base_offset < entry.end and not header.attributes & CONTROL:
+                producer, number, _ = identity_of(batch.records()[0].value or b"")
+                self._in_sequence(stream, producer, number)
 
     def _batches(self, entry: IndexEntry) -> list[tuple[int, bytes]]:
         table = entry.segment()
@@ -166,8 +189,9 @@ class MoveLedger:
         stream = self._truth.stream_of(partition)
         records = self._truth.streams[stream].records
         lost = self._truth.partitions[stream].lost  # by the source itself
+        skipped = self._truth.skipped.get(stream, set())
         for place, value in enumerate(values, offset):
-            if (place, value) in lost:
+            if (place, value) in lost or place in skipped:
                 continue
             found = records[place] if place < len(records) else None
             if found != (HOLE if value in self._aborted else identity_of(value)):

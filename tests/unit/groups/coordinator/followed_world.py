@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +13,9 @@ from tests.unit.groups.coordinator.harness import DOMAINS, World
 from dray.groups.coordinator.copies import GroupCopies, StoredCopy
 from dray.groups.followed import Offsets
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.topics import Topic
 from dray.upstream.group_follower import GroupFollower, LinkedTopic
-from dray.upstream.source_groups import ListedSourceGroup
+from dray.upstream.source_groups import ListedSourceGroup, ReadOffsets
 
 Hook = Callable[[], Awaitable[None]]
 UPSTREAM = "old"
@@ -39,6 +40,8 @@ class FakeGroupSource:
     asked: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     """Groups whose coordinator does not answer."""
+    refusing: dict[str, str] = field(default_factory=dict)
+    """Groups whose offsets we may not know, and the error."""
     uncounted: set[str] = field(default_factory=set)
     """Groups whose members are not told, though their offsets are."""
 
@@ -59,11 +62,11 @@ class FakeGroupSource:
 
     async def committed(
         self, group_ids: Collection[str], partitions: Mapping[str, Sequence[int]]
-    ) -> Mapping[str, Offsets]:
+    ) -> ReadOffsets:
         await self._happens("committed")
         found: dict[str, Offsets] = {}
         for group_id in group_ids:
-            if group_id in self.silent:
+            if group_id in self.silent or group_id in self.refusing:
                 continue
             group = self.groups.get(group_id, GroupAtSource())
             found[group_id] = {
@@ -71,7 +74,7 @@ class FakeGroupSource:
                 for place, offset in group.committed.items()
                 if place[1] in partitions.get(place[0], ())
             }
-        return found
+        return ReadOffsets(found, {each: self.refusing[each] for each in group_ids if each in self.refusing})
 
     async def _happens(self, question: str) -> None:
         self.asked.append(question)
@@ -85,6 +88,7 @@ class Links:
 
     def __init__(self, world: World, **partitions: int) -> None:
         self.world = world
+        self._unseen: dict[str, Topic] = {}
         self.topics = {
             name: LinkedTopic(name, world.topics.make(name, count).topic_id, count, {})
             for name, count in partitions.items()
@@ -92,6 +96,16 @@ class Links:
 
     async def read(self) -> Sequence[LinkedTopic]:
         return list(self.topics.values())
+
+    def link(self, name: str, partitions: int = 1) -> None:
+        """As it is before brokers see it."""
+        topic = self.world.topics.make(name, partitions)
+        del self.world.topics.by_name[name]
+        self._unseen[name] = replace(topic, leader_epoch=65_536)
+        self.topics[name] = LinkedTopic(name, topic.topic_id, partitions, {})
+
+    def show(self, name: str) -> None:
+        self.world.topics.by_name[name] = self._unseen.pop(name)
 
     def switch(self, name: str = "a", boundary: int = 1000) -> None:
         topic = self.topics[name]

@@ -288,7 +288,7 @@ class BrokerUnderTest:
         )
 
     async def committed(self, *, group_id: str = GROUP, partition: int = 0, topic: str = "a") -> int | None:
-        ledger = await self.groups.offsets(group_id, None, -1)
+        ledger = await self.groups.offsets(group_id, None, -1, [(topic, partition)])
         found = None if ledger is None else ledger.find(topic, partition)
         return None if found is None else found.offset
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
+from uuid import UUID
 
 import pytest
 from tests.unit.groups.coordinator.followed_world import UPSTREAM, FakeGroupSource, GroupAtSource, Links
@@ -18,6 +19,7 @@ from tests.unit.groups.coordinator.players import Broken, Client, Cluster
 
 from dray.groups.coordinator.copies import GroupCopies
 from dray.groups.coordinator.gate import GroupGate
+from dray.groups.followed import CopiedTopic, CopyState, GroupCopy, decode_copy, encode_copy
 from dray.metadata import keys
 from dray.metadata.contract import ANY, MetadataError, Put
 from dray.protocol import ErrorCode
@@ -102,11 +104,20 @@ async def follow(cluster: Cluster, source: FakeGroupSource, links: Links, seed: 
         await asyncio.sleep(random.random())
 
 
-async def play(seed: int) -> int:
-    """How many commits were acknowledged here."""
+def _is_known(cluster: Cluster, later: bool) -> bool:
+    found = [decode_copy(GROUP, each.value) for each in cluster.records(keys.FOLLOWED_GROUPS)]
+    return any(copy.later is not None or not later for copy in found)
+
+
+async def play(seed: int, later: bool = False) -> int:
+    """How many commits were acknowledged here. `later`: the group has moved before, with another topic."""
     cluster = Cluster(seed=seed)
     links, group = Links(cluster, a=2), GroupAtSource(members=1)
     group.commit(0)
+    if later:
+        came = GroupCopy(CopyState.MOVED, UPSTREAM, {"z": CopiedTopic(UUID(int=9), ())}, taken_in=True)
+        put = Put(keys.followed_group(GROUP), encode_copy(came))
+        cluster.apply(keys.domain_of_group(GROUP, DOMAINS), [put])
     sources = [FakeGroupSource({GROUP: group}) for _ in range(2)]
     here = ConsumerHere(cluster, group)
     migrators = [
@@ -114,7 +125,7 @@ async def play(seed: int) -> int:
         for number, source in enumerate(sources)
     ]
     async with asyncio.timeout(SECONDS):  # the topic is not shown before its groups are known
-        for _ in iter(lambda: bool(cluster.records(keys.FOLLOWED_GROUPS)), True):
+        for _ in iter(lambda: _is_known(cluster, later), True):
             await asyncio.sleep(0.1)
     for number in (1, 2):
         await cluster.start_broker(number)
@@ -138,15 +149,17 @@ async def play(seed: int) -> int:
     return here.acknowledged - here.began_at
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["first", "later"])
 @pytest.mark.parametrize("seed", range(5))
-def test_it_goes_on_where_it_was(seed: int) -> None:
-    assert run(play(seed)) > 5
+def test_it_goes_on_where_it_was(seed: int, later: bool) -> None:
+    assert run(play(seed, later)) > 5
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("later", [False, True], ids=["first", "later"])
 @pytest.mark.parametrize("seed", range(1000, 1100))
-def test_it_goes_on_where_it_was_for_long(seed: int) -> None:
-    run(play(seed))
+def test_it_goes_on_where_it_was_for_long(seed: int, later: bool) -> None:
+    run(play(seed, later))
 
 
 def copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
@@ -184,16 +197,26 @@ def taken_in_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("dray.groups.coordinator.gate._taken", lambda copy: copy)
 
 
-MUTATIONS = [copied_after_it_moved, handed_over_with_members, let_in_before_it_moved, taken_in_again]
+def later_topic_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupCopy, "awaited", frozenset())
 
 
-@pytest.mark.parametrize("mutate", MUTATIONS)
-def test_every_rule_is_needed(mutate: Callable[[pytest.MonkeyPatch], None]) -> None:
+MUTATIONS = [
+    (copied_after_it_moved, False),
+    (handed_over_with_members, False),
+    (let_in_before_it_moved, False),
+    (taken_in_again, False),
+    (later_topic_not_awaited, True),
+]
+
+
+@pytest.mark.parametrize(("mutate", "later"), MUTATIONS)
+def test_every_rule_is_needed(mutate: Callable[[pytest.MonkeyPatch], None], later: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         mutate(patch)
         for seed in range(12):
             try:
-                run(play(seed))
+                run(play(seed, later))
             except Broken:
                 return
     pytest.fail("no seed noticed it")
