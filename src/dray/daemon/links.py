@@ -381,7 +381,7 @@ def abort(
             record = await migrations.read(topic)
             if record is None:
                 return None
-            if record.is_live and (record.is_pending or record.undo is not None):
+            if record.is_live and (record.is_pending or record.undo is not None or record.lifted):
                 async with _live_topic(
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:

@@ -27,6 +27,8 @@ from dray.upstream.fences import (
     StoppedFence,
     WriterFence,
     acls_before,
+    is_fenced_by_acl,
+    is_fenced_by_size,
     largest_batch_setting,
 )
 from dray.upstream.mirror import MirrorReader
@@ -233,6 +235,18 @@ class KafkaTopic:
         allows_rest = undo.get(ALLOWS_REST) == "true"
         is_denied = undo.get(IS_DENIED) == "true"
         return _AclFence(self._upstream.control, self._topic, self._runtime, allows_rest, is_denied)
+
+    async def is_fenced(self, kind: str) -> bool:
+        if self._is_gone:
+            return False
+        if kind == "size":
+            return await is_fenced_by_size(self._upstream.control, self._topic)
+        try:
+            return kind == "acl" and await is_fenced_by_acl(self._upstream.control, self._topic)
+        except RequestFailed as failure:
+            if failure.code != ErrorCode.SECURITY_DISABLED:
+                raise
+            return False
 
     async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
         return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed)

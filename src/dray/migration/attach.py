@@ -465,6 +465,8 @@ class Attacher:
 def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
     if record.state is MigrationState.ABORTING:
         return record
+    if record.is_pending:
+        raise MigrationRefused(f"topic {topic}: a switch was asked for meanwhile: run it again")
     if record.state not in (MigrationState.ATTACHING, MigrationState.MIRRORING):
         raise MigrationRefused(
             f"topic {topic} is {record.state}: there is no way back but to delete it (drayd admin topics "

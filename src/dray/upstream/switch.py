@@ -57,7 +57,8 @@ class SwitchStuck(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicSwitch:
-    """`run` once. With `give_up_seconds` over, and nothing decided, the fence is lifted again."""
+    """`run` once. With `give_up_seconds` over, and nothing decided, the fence is lifted again.
+    `spent_seconds` of them are over already: others have tried before."""
 
     source: Source
     target: Target
@@ -65,6 +66,7 @@ class TopicSwitch:
     runtime: Runtime
     give_up_seconds: float
     pause_seconds: float = PAUSE_SECONDS
+    spent_seconds: float = 0.0
 
     async def run(self) -> Mapping[int, int]:
         """The boundary of each partition. Raises `SwitchFailed` or `SwitchStuck`, or `FenceRefused` before
@@ -93,7 +95,7 @@ class TopicSwitch:
         return {partition: boundary for partition, boundary in found.items() if boundary is not None}
 
     async def _until_all_can(self, decided: Collection[int]) -> dict[int, PartitionSwitch]:
-        deadline = self.runtime.monotonic() + self.give_up_seconds
+        deadline = self.runtime.monotonic() + self.give_up_seconds - self.spent_seconds
         switches = {
             partition: PartitionSwitch(self.fence.is_probed, self.fence.moment_seconds)
             for partition in self.source.leaderships
