@@ -39,6 +39,15 @@ def is_back(record: MigrationRecord) -> bool:
     return record.state is MigrationState.MIRRORING and record.undo is None and record.why is not None
 
 
+async def becomes(world: World, wanted: Callable[[MigrationRecord], bool]) -> None:
+    """By what migrators do that run."""
+    for _ in range(600):
+        if wanted(await world.record()):
+            return
+        await world.runtime.sleep(0.1)
+    raise AssertionError(f"never: {await world.record()}, after {world.seen}")
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_topic_moves_while_its_writers_work(seed: int) -> None:
     async def play() -> World:
@@ -373,8 +382,7 @@ def test_a_fence_is_not_taken_back_when_another_switch_is_on() -> None:
         await request_switch(world.migrations, "orders")
         await world.runtime.sleep(0.5)
         world.fence_seconds = 0.0
-        while not moved(await world.record()):
-            await world.runtime.sleep(0.1)
+        await becomes(world, moved)
         migrator.cancel()
         return world
 
@@ -408,8 +416,7 @@ def test_what_was_before_the_fence_is_noted_by_the_first() -> None:
         slow, fast = world.process(), world.process()
         late_look(world, slow, lambda: world.source.is_up)
         tasks = [world.runtime.spawn(each.run(), "migrator") for each in (slow, fast)]
-        while not is_back(await world.record()):
-            await world.runtime.sleep(0.1)
+        await becomes(world, is_back)
         for task in tasks:
             task.cancel()
         return world
@@ -433,8 +440,7 @@ def test_one_that_comes_late_does_not_send_back_who_has_the_fence_up() -> None:
 
         slow._live.before_fence = refused  # type: ignore[method-assign]
         tasks = [world.runtime.spawn(each.run(), "migrator") for each in (slow, fast)]
-        while not moved(await world.record()):
-            await world.runtime.sleep(0.1)
+        await becomes(world, moved)
         for task in tasks:
             task.cancel()
         return world
