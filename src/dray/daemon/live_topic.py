@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from dray.daemon.followed_configs import follow_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.log.mirroring import MirroredProducer
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
@@ -32,7 +33,7 @@ from dray.upstream.fences import (
     largest_batch_setting,
 )
 from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import Probe, SourceTopic, no_leader
+from dray.upstream.source import Probe, SourceProducer, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
 
 ALLOWS_REST: Final = "allows_rest"
@@ -248,8 +249,15 @@ class KafkaTopic:
                 raise
             return False
 
-    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
-        return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed)
+    async def decide(
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
+    ) -> bool:
+        producers = [MirroredProducer(*each) for each in taken_over]
+        return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed, producers)
 
     async def forbid(self, partition: int) -> int | None:
         return await forbid_boundary(self._rooms.streams, self._runtime, self._streams[partition])

@@ -103,7 +103,11 @@ class LiveTopic(Protocol):
         ...
 
     async def decide(
-        self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
     ) -> bool: ...
 
     async def forbid(self, partition: int) -> int | None:
@@ -522,7 +526,9 @@ class _RecordedTarget:
     async def boundary(self, partition: int) -> int | None:
         return await self.live.target.boundary(partition)
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        done = await self.live.decide(partition, boundary, self.is_allowed)
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        done = await self.live.decide(partition, boundary, taken_over, self.is_allowed)
         self.reached("decided")
         return done

@@ -23,6 +23,7 @@ from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.log.mirroring import (
     MirroredBatches,
     MirroredPlace,
+    MirroredProducer,
     MirrorPlan,
     MirrorRefused,
     MirrorTail,
@@ -494,5 +495,8 @@ class LogTarget:
     async def boundary(self, partition: int) -> int | None:
         return await self._mirror.boundary(self._streams[partition])
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        return await self._mirror.decide(self._streams[partition], boundary)
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        producers = [MirroredProducer(*each) for each in taken_over]
+        return await self._mirror.decide(self._streams[partition], boundary, producers=producers)

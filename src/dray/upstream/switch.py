@@ -34,15 +34,18 @@ class Target(Protocol):
         ...
 
     async def producers(self, partition: int) -> Collection[SourceProducer]:
-        """As the log up to its end says."""
+        """Those of the batches in the log, up to its end."""
         ...
 
     async def boundary(self, partition: int) -> int | None:
         """None while the source owns the partition."""
         ...
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        """One compare-and-set. False where the log has grown in between."""
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        """One compare-and-set. False where the log has grown in between. `taken_over`: producers that are
+        known as the source knows them from then on."""
         ...
 
 
@@ -167,7 +170,7 @@ class TopicSwitch:
 
     async def _decide(self, partition: int, switch: PartitionSwitch) -> int:
         boundary = switch.boundary
-        if not await self.target.decide(partition, boundary):
+        if not await self.target.decide(partition, boundary, switch.taken_over):
             found = await self.target.boundary(partition)
             if found is None:
                 raise SwitchFailed(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
 from uuid import UUID
 
 from tests.services.two_builds import MIGRATION
-from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget
+from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget, fold
 
 from dray.client.errors import RequestFailed
 from dray.log.types import StreamClosed
@@ -18,6 +18,7 @@ from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSetting
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.source import SourceProducer
 
 SETTINGS = LiveSettings(
     give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1, fence_seconds=0.5
@@ -62,6 +63,7 @@ class World:
         self.random = Random(seed)
         self.source = ClassicSource(self.runtime, self.random, PARTITIONS)
         self.source.records_a_second = 60
+        self.source.gone[0] = frozenset({SourceProducer(100, 3, 5)})
         self.target = DeletableTarget(self.source, self.runtime, self.random, forgets=forgets)
         self.versions = dict.fromkeys(range(PARTITIONS), 0)
         self.store = MemoryStore(self.runtime, MemoryState())
@@ -162,6 +164,9 @@ class World:
             here, there = self.target.logs[partition], self.source.partitions[partition].log
             if here != there[: len(here)] or len(here) != boundary:
                 found.append("another log than the source's")
+            unknown = self.source.known(partition) - fold(here) - self.target.taken_over[partition]
+            if unknown:
+                found.append(f"a retry of these would be there twice: {unknown}")
             beyond = set(self.source.acknowledged[partition]) - {each.write for each in here}
             if beyond:
                 found.append(f"acknowledged and not here: {sorted(beyond)[:3]}")
@@ -207,7 +212,13 @@ class SimulatedTopic:
         assert kind == "acl"
         return self.source.is_up
 
-    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
+    async def decide(
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
+    ) -> bool:
         world = self._world
         while True:
             version = world.versions[partition]
@@ -217,16 +228,19 @@ class SimulatedTopic:
                 return False
             world.deciding = True
             # Once it is sent, it arrives: also when its process has died since.
-            sent = world.runtime.spawn(self._write(partition, boundary, version), "a write on its way")
+            write = self._write(partition, boundary, taken_over, version)
+            sent = world.runtime.spawn(write, "a write on its way")
             if (done := await asyncio.shield(sent)) is not None:
                 return done
 
-    async def _write(self, partition: int, boundary: int, version: int) -> bool | None:
+    async def _write(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer], version: int
+    ) -> bool | None:
         world = self._world
         await world.runtime.sleep(world.decision_seconds)
         if world.versions[partition] != version:
             return None
-        return await self.target.decide(partition, boundary)
+        return await self.target.decide(partition, boundary, taken_over)
 
     async def forbid(self, partition: int) -> int | None:
         self._world.versions[partition] += 1
