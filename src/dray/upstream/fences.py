@@ -6,7 +6,7 @@ Kafka has no fence that clients merely wait behind. Each of these has its price:
   Where a topic had no ACL at all, a first one would cut off its readers too: so all else is allowed with it.
 - `size` lets no batch be small enough. It needs no authorizer and stops everybody; but the markers of an
   open transaction are refused too, and the partition's last stable offset then hangs even after it is lifted:
-  so it is refused while there are transactions.
+  so it is refused while there are transactions, and where producers write some: the next may begin at once.
 - `stopped` does nothing: the operator says that nothing writes any more.
 """
 
@@ -156,6 +156,14 @@ class SizeFence:
                 f"transactions are open at the source ({', '.join(open_ones[:3])}"
                 f"{', ...' if len(open_ones) > 3 else ''}), and --fence size would leave them hanging for "
                 "ever: end them first, or use --fence acl"
+            )
+        writers = await source.transactional()
+        if writers:
+            raise FenceRefused(
+                f"transactions are written to the topic ({', '.join(writers[:3])}"
+                f"{', ...' if len(writers) > 3 else ''}), and --fence size would leave one that begins now "
+                "hanging for ever: use --fence acl, or stop them and wait until the source has forgotten "
+                "them (producer.id.expiration.ms)"
             )
 
     async def put_up(self) -> None:

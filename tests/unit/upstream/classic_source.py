@@ -96,6 +96,9 @@ class ClassicSource:
     async def open_transactions(self) -> list[str]:
         return []
 
+    async def transactional(self) -> list[str]:
+        return []
+
     # The fence.
 
     def put_up(self) -> None:
