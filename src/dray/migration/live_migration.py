@@ -492,6 +492,7 @@ class _RecordedFence:
             await asyncio.shield(sending)
         except asyncio.CancelledError:
             await asyncio.wait({sending})  # a call that is under way cannot be called back
+            sending.cancelled() or sending.exception()
             raise
         self.reached("fence up")
 

@@ -161,6 +161,9 @@ async def test_a_tier_is_attached_with_its_source_as_the_owner(cluster: Cluster)
         assert mark.end == partition.end
         assert mark.origin is not None
         assert (mark.origin.boundary, mark.origin.tier_end) == (CLASSIC, partition.end)
+        epochs = partition.lineage.chosen[-1].segment.epochs
+        last = [each.epoch for each in epochs if each.offset < partition.end][-1]
+        assert mark.origin.source_epoch == last, "the mirror asks with it for the source's history"
 
 
 @pytest.mark.parametrize("step", LINKING[: LINKING.index("publishing")])
