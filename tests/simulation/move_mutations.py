@@ -18,6 +18,7 @@ from dray.groups.coordinator.copies import StoredCopy
 from dray.log import mirrored_pieces, mirroring
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
+from dray.log.mirroring import StreamMirror
 from dray.migration.live_migration import LiveMigration
 from dray.migration.record import MigrationRecord
 from dray.protocol.messages.fetch import FetchPartition
@@ -27,6 +28,8 @@ from dray.simulation.moves.traps import (
     late_fence,
     late_lift,
     lost_answers,
+    silent_producers,
+    slow_fence,
     slow_mirror,
 )
 from dray.upstream import mirror as upstream_mirror
@@ -111,6 +114,24 @@ def lift_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LiveMigration, "lift", lift)
 
 
+def fence_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """Once a fence is lifted, nobody looks whether a call that was on its way has put it up again."""
+
+    async def never(_: LiveMigration, __: MigrationRecord) -> bool:
+        return False
+
+    patch.setattr(LiveMigration, "_finds_a_fence", never)
+
+
+def producers_not_taken_over(patch: pytest.MonkeyPatch) -> None:
+    genuine = StreamMirror.decide
+
+    async def decide(self: StreamMirror, stream: int, boundary: int, is_allowed: Any, _: Any) -> bool:
+        return await genuine(self, stream, boundary, is_allowed)
+
+    patch.setattr(StreamMirror, "decide", decide)
+
+
 def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredCopy, "has_moved", False)
 
@@ -124,7 +145,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
         (aborted_list_dropped, 7),
-        (history_not_compared, 506),
+        (history_not_compared, 17),
     )
 }
 """By name, each with the seed from which on it is looked for."""
@@ -136,6 +157,8 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (no_probe, late_fence, 1),
         (boundary_before_the_fence, slow_mirror, 4),
         (lift_late, late_lift, 4),
+        (fence_not_looked_for, slow_fence, 2),
+        (producers_not_taken_over, silent_producers, 0),
         (group_copied_after_it_moved, forgotten_consumers, 4),
     )
 }

@@ -183,6 +183,10 @@ class ClassicPartition:
                 return
             self.start, batches = batch.end, batches - 1
 
+    def expire_all(self) -> None:
+        """All of it, which is committed: what is known of its producers stays."""
+        self.start = self.end
+
     # --- reading
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
