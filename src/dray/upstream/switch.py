@@ -98,7 +98,9 @@ class TopicSwitch:
         return {partition: boundary for partition, boundary in found.items() if boundary is not None}
 
     async def _until_all_can(self, decided: Collection[int]) -> dict[int, PartitionSwitch]:
-        deadline = self.runtime.monotonic() + self.give_up_seconds - self.spent_seconds
+        # With a way back, it is taken in time. Without one, every try has the time that it needs.
+        spent = 0.0 if decided else self.spent_seconds
+        deadline = self.runtime.monotonic() + self.give_up_seconds - spent
         switches = {
             partition: PartitionSwitch(self.fence.is_probed, self.fence.moment_seconds)
             for partition in self.source.leaderships

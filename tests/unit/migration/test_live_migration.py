@@ -579,6 +579,19 @@ def test_a_successor_has_no_more_time_than_is_left() -> None:
     assert played(play).faults() == []
 
 
+def test_a_switch_without_a_way_back_has_all_the_time_it_needs() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.die(world.process("decided"), lambda _: False)
+        await world.runtime.sleep(60)
+        await world.work(world.process(), moved)
+        return world
+
+    assert played(play).faults() == []
+
+
 @pytest.mark.parametrize("by", ["a migrator", "an abort"])
 def test_a_topic_that_is_deleted_here_while_it_is_switched(by: str) -> None:
     async def play() -> World:
