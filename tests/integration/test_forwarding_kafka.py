@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -246,6 +246,36 @@ def test_clients_go_from_kafka_to_dray_and_through_the_switch(clusters: Clusters
         assert offset_of(clusters.kafka.bootstrap, topic, partition, -1) == boundary
         assert offset_of(clusters.dray.bootstrap, topic, partition, EARLIEST_LOCAL) == 0
         assert offset_of(clusters.dray.bootstrap, topic, partition, LATEST_TIERED) == -1
+
+
+def test_a_producer_whose_records_are_gone_goes_on_at_dray(clusters: Clusters) -> None:
+    """The same process. It writes nothing between the deletion of its records and the switch, so that nothing
+    of it was ever mirrored."""
+    topic = "silent"
+    clusters.lead_to_kafka()
+    clusters.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(SECONDS)
+    silent = Producer({"bootstrap.servers": clusters.proxy.address, "enable.idempotence": True})
+    acknowledged: list[tuple[int, int]] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        acknowledged.append((message.partition() or 0, message.offset() or 0))
+
+    def write(count: int) -> None:
+        for number in range(count):
+            silent.produce(topic, b"silent", partition=number % PARTITIONS, on_delivery=note)
+        assert silent.flush(SECONDS) == 0
+
+    write(10)
+    wanted = [TopicPartition(topic, partition, 5) for partition in range(PARTITIONS)]
+    for done in clusters.admin.delete_records(wanted).values():
+        done.result(SECONDS)
+    clusters.move.link(topic)
+    clusters.move.switch(topic)
+    assert clusters.boundaries(topic) == {0: 5, 1: 5}
+    clusters.lead_to_dray()
+    write(10)
+    assert sorted(acknowledged) == [(p, n) for p in range(PARTITIONS) for n in range(10)], "in its order"
 
 
 def test_kafkas_own_command_switches_a_linked_topic(clusters: Clusters) -> None:

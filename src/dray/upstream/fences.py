@@ -109,7 +109,9 @@ class AclFence:
             await delete_acls(self.cluster, _tried(self.topic))
 
     async def put_up(self) -> None:
+        """What a check has left that died is taken away: a successor may not have to check."""
         rest = [_acl(self.topic, _ALL, _ALLOW)] if self.allows_rest else []
+        await delete_acls(self.cluster, _tried(self.topic))
         await create_acls(self.cluster, [_mark(self.topic), *rest, _acl(self.topic, _WRITE, _DENY)])
 
     async def lift(self) -> None:

@@ -155,14 +155,19 @@ async def test_a_fence_that_is_lifted_in_part_is_still_found() -> None:
     assert await is_fenced_by_acl(cast(Cluster, source), TOPIC)
 
 
-@pytest.mark.parametrize("by", ["the next check", "the lift"])
+@pytest.mark.parametrize("by", ["the next check", "the fence", "the lift"])
 def test_what_a_check_left_behind_that_died_is_taken_away(by: str) -> None:
     async def work() -> None:
         left = WireAcl(2, 3, f"dray-check-{TOPIC}", "User:*", "*", 8, 2)
         source = AclCluster(left)
         fence = AclFence(cast(Cluster, source), TOPIC, SimulatedRuntime(1), allows_rest=False)
-        await (fence.check(NO_SOURCE) if by == "the next check" else fence.lift())
-        assert not source.acls
+        if by == "the next check":
+            await fence.check(NO_SOURCE)
+        elif by == "the fence":
+            await fence.put_up()
+        else:
+            await fence.lift()
+        assert left not in source.acls
 
     run(work())
 
