@@ -443,7 +443,7 @@ def _one_line(name: str) -> Iterator[None]:
         if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             text += ": the migrator's user needs ALTER and DESCRIBE on the source's cluster"
         elif error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            text += ": the migrator's user needs READ, DESCRIBE and DESCRIBE_CONFIGS on the topic"
+            text += ": the migrator's user needs READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on the topic"
         raise MigrationRefused(text) from error
     except ClientError as error:
         raise MigrationRefused(f"upstream {name} cannot be reached: {error}") from error

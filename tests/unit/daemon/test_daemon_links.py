@@ -97,7 +97,7 @@ def test_what_an_operator_should_know_is_noted() -> None:
         (RequestFailed("create ACLs", ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "needs ALTER and DESCRIBE"),
         (
             RequestFailed("no", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-            "needs READ, DESCRIBE and DESCRIBE_CONFIGS",
+            "needs READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS",
         ),
         (ClientError("h:1: refused"), "upstream old cannot be reached: h:1: refused"),
         (AuthenticationFailed("wrong password"), "wrong password"),
