@@ -34,6 +34,8 @@ from dray.upstream.fences import (
     SizeFence,
     StoppedFence,
     acls_before,
+    is_fenced_by_acl,
+    is_fenced_by_size,
     largest_batch_setting,
 )
 from dray.upstream.mirror import MirrorPlace, MirrorReader
@@ -200,11 +202,14 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
             fence = (
                 await acl_fence(cluster, topic, runtime) if kind == "acl" else SizeFence(cluster, topic, None)
             )
+            is_fenced = is_fenced_by_acl if kind == "acl" else is_fenced_by_size
             await fence.check(source)
             await probed(source, Probe.OPEN)
+            assert not await is_fenced(cluster, topic)
             for _ in range(2):  # each act may be repeated by a successor
                 await fence.put_up()
             await probed(source, Probe.FENCED)
+            assert await is_fenced(cluster, topic)
             assert (await source.measure(0)).log_end == 2, "a probe is never stored"
             with pytest.raises(KafkaException) as refused:
                 await asyncio.to_thread(produce_loudly, kafka, topic)
@@ -213,6 +218,7 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
             for _ in range(2):
                 await fence.lift()
             await probed(source, Probe.OPEN)
+            assert not await is_fenced(cluster, topic)
             assert await largest_batch_setting(cluster, topic) is None
             assert (await acls_before(cluster, topic)).needs_rest, "no ACL is left"
             await asyncio.to_thread(produce, kafka, topic, 4)

@@ -188,12 +188,12 @@ class StreamMirror:
         stream: int,
         boundary: int,
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
-        producers: Collection[MirroredProducer] = (),
+        taken_over: Collection[MirroredProducer] = (),
     ) -> bool:
         """The stream is ours from `boundary` on, if that is its end: one compare-and-set. False where the log
         has grown in between, or where it is not allowed (`boundary_decision.py`). The source must be fenced,
-        and all of it mirrored. `producers`: what the source knows of those that `producers` did not name; it
-        must have told it at its final end."""
+        and all of it mirrored. `taken_over`: what the source knows of producers that are not among those of
+        the log; it must have told it at its final end."""
         now_ms = self._runtime.wall_ms()
         try:
             for _ in range(TRIES):
@@ -201,8 +201,8 @@ class StreamMirror:
                     state = await self._states.fresh(stream)
                     if state.place.end != boundary:
                         return False
-                    taken_over = [each for each in producers if state.producers.take_over(*each, now_ms)]
-                    await self._states.put_snapshot(stream, state, surely=True, again=bool(taken_over))
+                    changed = [each for each in taken_over if state.producers.take_over(*each, now_ms)]
+                    await self._states.put_snapshot(stream, state, surely=True, again=bool(changed))
                 except MirrorLost:
                     continue  # the producers are not there yet
                 except BoundaryStands:

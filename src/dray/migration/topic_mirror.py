@@ -499,4 +499,4 @@ class LogTarget:
         self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
     ) -> bool:
         producers = [MirroredProducer(*each) for each in taken_over]
-        return await self._mirror.decide(self._streams[partition], boundary, producers=producers)
+        return await self._mirror.decide(self._streams[partition], boundary, taken_over=producers)

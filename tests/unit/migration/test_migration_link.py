@@ -21,7 +21,7 @@ from dray.migration.found import MigrationRefused
 from dray.migration.inventory import SourceLayout
 from dray.migration.leases import MigrationLeases
 from dray.migration.link import link_topic
-from dray.migration.live import LiveOrigin
+from dray.migration.live import LiveOrigin, request_switch
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.topics import NewTopic, TopicError
 
@@ -237,6 +237,13 @@ async def test_a_decision_that_was_allowed_does_not_apply_once_it_is_forbidden(c
     assert decided is None
     assert answers == []
     assert await boundary_of(cluster.streams, stream) is None
+
+
+async def test_an_abort_does_not_take_back_a_switch_that_was_asked_for_meanwhile(cluster: Cluster) -> None:
+    await link(cluster)
+    await request_switch(cluster.process().migrations, "orders")
+    with pytest.raises(MigrationRefused, match="a switch was asked for meanwhile: run it again"):
+        await abort(cluster)
 
 
 # --- leases
