@@ -130,5 +130,5 @@ def test_the_life_of_a_user(drayd: Shell, tmp_path: Path) -> None:
     secret.write_text("correct-horse\n")
     drayd("user", "add", "shell-user", "--password-file", str(secret))
     assert drayd.json("user", "list")["shell-user"] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
-    assert drayd("user", "delete", "shell-user") == "user shell-user deleted\n"
+    assert drayd("user", "delete", "shell-user", "--execute") == "user shell-user deleted\n"
     assert "shell-user" not in drayd.json("user", "list")

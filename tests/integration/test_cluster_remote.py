@@ -148,7 +148,7 @@ def test_nothing_acknowledged_is_lost_whoever_fails(cluster: Cluster) -> None:
         go_on()
 
         cluster.to_s3.freeze()
-        wait_for("a broker notices", lambda: brokers[0].http_status("/readyz") != 200)
+        wait_for("a broker notices", brokers[0].lacks_objects)
         cluster.to_s3.thaw()
         go_on()
         cluster.to_s3.cut()
@@ -158,7 +158,7 @@ def test_nothing_acknowledged_is_lost_whoever_fails(cluster: Cluster) -> None:
         cluster.s3.start()
         go_on()
         cluster.s3.freeze()
-        wait_for("a broker notices", lambda: brokers[0].http_status("/readyz") != 200)
+        wait_for("a broker notices", brokers[0].lacks_objects)
         cluster.s3.thaw()
         go_on()
 

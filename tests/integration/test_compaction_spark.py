@@ -35,6 +35,8 @@ from dray.compaction.spark.worker import StoreAddress, from_row, to_row
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import CompactionObserver, Phase
 from dray.log import Log
+from dray.log.carry import EMBEDDED
+from dray.log.entries import IndexEntry
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
 from dray.log.written_file import WrittenFile
@@ -186,6 +188,59 @@ async def test_a_compacted_topic_is_cleaned_by_spark(
         found = (await streams.cleaned(stream)).value
         assert (found.end, found.round) == (6, None)
         assert Phase.WRITE in Seen.phases
+    finally:
+        await log.stop()
+
+
+async def test_what_is_carried_is_compacted_without_an_object(
+    session: SparkProcess, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
+) -> None:
+    """The batches of carried entries travel to the workers with the unit: there is nothing else of them."""
+    store = MemoryStore(runtime)
+    settings = room_settings.log(carry=EMBEDDED, pack_look_seconds=1e9)
+    log = Log(store, objects, runtime, 1, settings)
+    log.carry(True)
+    [stream] = await log.create_streams(1)
+    topic = Topic("orders", UUID(int=1), (stream,), {}, 0, TopicSettings.of({}, {}))
+    streams = StreamStore(store, 1, settings.producer_expiry_ms)
+    given: list[IndexEntry] = []
+
+    class Watched(SparkUnitWriter):
+        async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+            given.extend([entry for unit in units for entry in unit.decoded()])
+            return await super().write(units, progress)
+
+    compactor = Compactor(
+        CompactorStores(streams, objects),
+        runtime,
+        Watched(session, address(tmp_path), runtime),
+        None,
+        FixedTopics([topic]),
+        room_settings.compaction(),
+        settings,
+    )
+    values = [b"%d" % number for number in range(6)]
+    try:
+        for place in range(0, 6, 2):
+            rows = [Record(at, runtime.wall_ms(), None, values[place + at], ()) for at in range(2)]
+            data = kafka_batch(rows)
+            [batch] = validate(data, max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+            await log.append(stream, batch, memoryview(data))
+        summary = await compactor.run_cycle(everything=True)
+        assert summary.troubles == []
+        assert [(entry.start, entry.end, entry.is_carried) for entry in given] == [
+            (0, 2, True),
+            (2, 4, True),
+            (4, 6, True),
+        ]
+        assert [info.path async for info in objects.list("wal/")] == []
+        [written] = await streams.entries_above(stream, -1)
+        assert (written.value.is_parquet, written.value.start, written.value.end) == (True, 0, 6)
+        reader = Log(store, objects, runtime, 1, settings)
+        request = ReadRequest(stream, 0, 1 << 20)
+        [result] = await reader.fetch([request], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0)
+        found = [record.value for buffer in result.buffers for record in decode(buffer).records()]
+        assert found == values
     finally:
         await log.stop()
 

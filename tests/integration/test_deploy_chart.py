@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import yaml
 from tests.services.helm import render, run_helm
 from tools import alerts, dashboards
 
-from dray.cli.main import load_command
+from dray.cli.main import load_command, main
 from dray.config import Settings, load
 
 pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
@@ -290,6 +293,113 @@ def test_further_listeners_are_each_pods_own(tmp_path: Path) -> None:
     assert mounted["tls"] == "/etc/dray-tls"
     volumes = {volume["name"]: volume for volume in brokers["spec"]["template"]["spec"]["volumes"]}
     assert volumes["tls"]["secret"] == {"secretName": "dray-tls"}
+
+
+OVER_HTTPS: dict[str, Any] = {
+    **MIGRATION,
+    "compactor": {"enabled": True},
+    "httpSecret": "dray-http",
+    "monitoring": {"podMonitor": True},
+    "config": {
+        **MIGRATION["config"],
+        "http": {
+            "token_file": "/etc/dray-http/token",
+            "certificate_file": "/etc/dray-http/tls.crt",
+            "key_file": "/etc/dray-http/tls.key",
+        },
+    },
+}
+PROBES = ("readinessProbe", "startupProbe", "livenessProbe")
+
+
+def test_health_and_metrics_over_https_with_a_token(tmp_path: Path) -> None:
+    found = render(tmp_path, CHART, OVER_HTTPS)
+    workloads = of_kind(found, "StatefulSet") + of_kind(found, "Deployment")
+    assert len(workloads) == 5
+    for workload in workloads:
+        only, pod = container(workload), workload["spec"]["template"]
+        assert {only[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTPS"}
+        assert pod["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+        mounted = {each["name"]: each["mountPath"] for each in only["volumeMounts"]}
+        http = settings_in("pod-0", found, workload, tmp_path).http
+        for file in (http.token_file, http.certificate_file, http.key_file):
+            assert file is not None
+            assert file.startswith(mounted["http"] + "/")
+        volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+        assert volumes["http"]["secret"] == {"secretName": "dray-http"}
+    [monitor] = of_kind(found, "PodMonitor")
+    assert monitor["spec"]["podMetricsEndpoints"] == [
+        {
+            "port": "http",
+            "path": "/metrics",
+            "scheme": "https",
+            "tlsConfig": {
+                "ca": {"secret": {"name": "dray-http", "key": "ca.crt"}},
+                "serverName": "test.data.svc.cluster.local",
+            },
+            "authorization": {"credentials": {"name": "dray-http", "key": "token"}},
+        }
+    ]
+
+
+def test_without_a_certificate_probes_and_metrics_are_http(
+    objects: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for workload in of_kind(objects, "StatefulSet") + of_kind(objects, "Deployment"):
+        assert {container(workload)[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTP"}
+        assert "prometheus.io/scheme" not in workload["spec"]["template"]["metadata"]["annotations"]
+    [monitor] = of_kind(render(tmp_path, CHART, {"monitoring": {"podMonitor": True}}), "PodMonitor")
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics"}]
+
+
+def test_what_prometheus_needs_beyond_that_is_given(tmp_path: Path) -> None:
+    other = {
+        "interval": "15s",
+        "authorization": {"credentials": {"name": "scraper", "key": "one"}},
+        "tlsConfig": {"serverName": "dray"},
+    }
+    values = {**OVER_HTTPS, "monitoring": {"podMonitor": True, "podMonitorEndpoint": other}}
+    [monitor] = of_kind(render(tmp_path, CHART, values), "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["interval"], endpoint["scheme"]) == ("15s", "https")
+    assert endpoint["authorization"] == other["authorization"]
+    assert endpoint["tlsConfig"]["serverName"] == "dray"
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": "dray-http", "key": "ca.crt"}}
+
+
+def test_files_that_no_pod_would_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"config\.http\.\w+ = /etc/dray-http/.*: give the Secret .* httpSecret"
+    ):
+        render(tmp_path, CHART, {**OVER_HTTPS, "httpSecret": ""})
+
+
+def notes(directory: Path, values: dict[str, Any]) -> str:
+    """What Helm says after an installation: only a cluster has it said, so it is rendered as an object."""
+    chart = directory / "chart"
+    shutil.copytree(CHART, chart, dirs_exist_ok=True)
+    said = (chart / "templates" / "NOTES.txt").read_text()
+    (chart / "templates" / "notes.yaml").write_text("kind: Notes\nsaid: |\n" + textwrap.indent(said, "  "))
+    [found] = of_kind(render(directory, chart, values), "Notes")
+    return str(found["said"])
+
+
+def test_the_notes_say_how_the_first_user_is_added_where_users_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "user add" not in notes(tmp_path, THREE_ZONES)
+    secure = {"port": 9094, "protocol": "SASL_PLAINTEXT"}
+    said = notes(tmp_path, {**THREE_ZONES, "listeners": {"SECURE": secure}})
+    [line] = [each for each in said.splitlines() if "user add" in each]
+    in_pod, _, secret = line.partition(" -- drayd ")[2].partition(" < ")
+    assert secret == "admin.password"
+    file = tmp_path / "dray.yaml"
+    file.write_text(f"data_dir: {tmp_path / 'data'}\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"correct-horse\n")))
+    with pytest.raises(SystemExit) as ended:
+        main(in_pod.replace("/etc/dray/dray.yaml", str(file)).split())
+    assert ended.value.code == 0
+    assert "user admin has a password" in capsys.readouterr().out
 
 
 def test_what_watches_the_cluster_comes_if_asked_for(tmp_path: Path, objects: list[dict[str, Any]]) -> None:

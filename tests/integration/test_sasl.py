@@ -229,7 +229,7 @@ def test_a_deleted_user_is_let_in_no_more(broker: SecuredProcess, tmp_path: Path
     _drayd(broker, "user", "add", "bob", "--password-file", str(secret))
     options: dict[str, Any] = librdkafka(broker, "SCRAM-SHA-256") | {"sasl.username": "bob"}
     AdminClient(options).list_topics(timeout=60)
-    _drayd(broker, "user", "delete", "bob")
+    _drayd(broker, "user", "delete", "bob", "--execute")
     check_refused(options)
 
 

@@ -210,16 +210,36 @@ def run_java(broker: SecuredProcess, directory: Path, pairs: list[tuple[str, str
         file = directory / f"{mechanism}-{version}-{next(_numbers)}"
         file.write_text(java_properties(broker, mechanism, version, directory))
         files.append(file)
+    said = java_said(directory, "SecureTour", *map(str, files))
+    assert said.splitlines() == [f"{file.name} {RECORDS} 1 1" for file in files]
+
+
+def java_said(directory: Path, *program: str) -> str:
     # A token's file may only be read from a place that the process was told.
     allowed = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(directory / 'token').as_uri()}"]
     allowed += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={directory / 'token'}"]
     command = java_command()
     command[1:1] = allowed
-    done = subprocess.run(
-        [*command, "SecureTour", *map(str, files)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = subprocess.run([*command, *program], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [f"{file.name} {RECORDS} 1 1" for file in files]
+    return done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_java_renews_its_sessions_over_three_lifetimes_under_load(
+    broker: SecuredProcess, tmp_path: Path, mechanism: str
+) -> None:
+    """Of four seconds each. A record that fails is not sent again, and no connection ends: each says who it
+    is once more, and goes on."""
+    file = tmp_path / "client.properties"
+    file.write_text(java_properties(broker, mechanism, "1.3", tmp_path))
+    said = java_said(tmp_path, "RenewSessions", str(file), f"java-renewed-{mechanism.lower()}", "14")
+    sent, failed, seen, *told = map(int, said.split())
+    assert (failed, seen) == (0, sent)
+    for renewed, refused, closed in (told[:3], told[3:]):
+        assert (refused, closed) == (0, 0)
+        assert renewed >= 3
 
 
 def tour_in_go(program: Callable[[], Path]) -> Callable[[SecuredProcess, str, str, str], Tour]:

@@ -134,6 +134,14 @@ class DrayProcess(ServerProcess):
             text: str = answer.read().decode()
             return text
 
+    def lacks_objects(self) -> bool:
+        """Does it say that its object store is away? While it carries, it is ready all the same."""
+        try:
+            said = self.http_text("/readyz")
+        except urllib.error.HTTPError as error:
+            said = error.read().decode()
+        return json.loads(said)["checks"]["objects"]["ok"] is False
+
     def freeze(self) -> None:
         freeze_process(self.pid, self.data_directory)
 

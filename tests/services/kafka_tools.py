@@ -11,6 +11,7 @@ from tests.services.maven import compile_java, require_kafka_jars, require_kafka
 
 CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",

@@ -11,19 +11,21 @@ import pytest
 from tests.simulation.commit_mutations import plain_puts
 
 from dray.log import jobs, packing, segments, wal_keys
-from dray.log.append import StagedObject
+from dray.log.append import PendingChunk, StagedObject
 from dray.log.carried_lane import CarriedLane
 from dray.log.collector import Collector
 from dray.log.commit import CommitAttempt, Committer, CommitVerdict
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Awaits, Job, JobState
 from dray.log.packing import PackAim, Packer, PackResult
+from dray.log.packing_rounds import PackingRounds
 from dray.log.pipeline import DomainPipeline
 from dray.log.producer_state import ProducerStates
+from dray.log.stream_state import StreamState
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.swap import Swap
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Operation, Outcome, Put
+from dray.metadata.contract import Delete, MetadataError, Operation, Outcome, Put, StoredValue
 
 # --- carrying
 
@@ -61,12 +63,34 @@ def seal_the_head_bare(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamStore, "advance", staticmethod(advance))
 
 
+def put_the_head_bare(patch: pytest.MonkeyPatch) -> None:
+    """What it carries is put after it, in a write of its own."""
+    kept = Committer._committed
+
+    def advance(stream: int, previous: Any, following: Any) -> list[Put]:
+        operations = advanced(stream, previous, following)
+        if following.head is not None and following.head.is_carried:
+            bare = replace(following, head=replace(following.head, data=b""))
+            operations[0] = replace(operations[0], value=bare.encode())
+        return operations
+
+    def committed(self: Committer, aim: CommitAttempt, version: int) -> None:
+        if aim.entry.is_carried:
+            whole = Put(keys.high_watermark(aim.chunk.stream), aim.following.encode(), version)
+            self._runtime.spawn(self._store.write(aim.chunk.stream, [whole]), "what it carries")
+        kept(self, aim, version)
+
+    advanced = StreamStore.advance
+    patch.setattr(StreamStore, "advance", staticmethod(advance))
+    patch.setattr(Committer, "_committed", committed)
+
+
 def unclear_carried_appends_go_as_objects(patch: pytest.MonkeyPatch) -> None:
     carry_by, resolve = DomainPipeline.carry_by, Committer._resolve
 
     def known(self: DomainPipeline, lane: CarriedLane) -> None:
         carry_by(self, lane)
-        lane._committer.objects = self  # type: ignore[attr-defined]
+        lane._committer.__dict__.setdefault("objects", {})[self._domain] = self
 
     async def fall_back(
         self: Committer,
@@ -84,7 +108,7 @@ def unclear_carried_appends_go_as_objects(patch: pytest.MonkeyPatch) -> None:
             self.forget(stream)
             pending, aim.chunk.pending = aim.chunk.pending, []
             for each in pending:
-                self.objects._add(stream, each)  # type: ignore[attr-defined]
+                self.objects[self._store.domain(stream)]._add(stream, each)  # type: ignore[attr-defined]
         return verdict
 
     patch.setattr(DomainPipeline, "carry_by", known)
@@ -142,6 +166,73 @@ def carried_layouts_are_kept_by_path(patch: pytest.MonkeyPatch) -> None:
         return kept(self, replace(entry, object_id=UUID(int=0)) if entry.is_carried else entry, *more)
 
     patch.setattr(segments.SegmentReader, "layout", layout)
+
+
+# --- hints
+
+
+def hints_are_known_by_stream(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has committed meanwhile."""
+    put: dict[tuple[Committer, int], float | None] = {}
+    committed, load = Committer._committed, Committer._remember
+
+    def note(self: Committer, aim: CommitAttempt, version: int) -> None:
+        put[self, aim.chunk.stream] = aim.hinted_at
+        committed(self, aim, version)
+
+    def remember(self: Committer, stream: int, state: StreamState) -> None:
+        state.hinted_at = put.get((self, stream), state.hinted_at)
+        load(self, stream, state)
+
+    patch.setattr(Committer, "_committed", note)
+    patch.setattr(Committer, "_remember", remember)
+
+
+def hints_are_known_before_they_are_put(patch: pytest.MonkeyPatch) -> None:
+    """By the first try, whatever came of it."""
+    kept = Committer._aim
+
+    async def aim_at(self: Committer, staged: StagedObject, chunk: PendingChunk) -> CommitAttempt | None:
+        aim = await kept(self, staged, chunk)
+        if (state := self._states.get(chunk.stream)) is not None and staged.is_carried:
+            state.hinted_at = self._runtime.monotonic()
+        return aim
+
+    patch.setattr(Committer, "_aim", aim_at)
+
+
+def hints_go_without_a_seal(patch: pytest.MonkeyPatch) -> None:
+    async def seal(self: PackingRounds, stream: int) -> bool:
+        return True
+
+    patch.setattr(PackingRounds, "_seal", seal)
+
+
+def hints_go_though_another_moved_the_version(patch: pytest.MonkeyPatch) -> None:
+    """As a collector may judge: but an object of the broker that knows the hint moves it, too."""
+    kept = PackingRounds._seal
+
+    async def seal(self: PackingRounds, stream: int) -> bool:
+        await kept(self, stream)
+        return True
+
+    patch.setattr(PackingRounds, "_seal", seal)
+
+
+def hints_go_without_a_look_behind_the_seal(patch: pytest.MonkeyPatch) -> None:
+    async def forget(self: PackingRounds, stream: int, hint: StoredValue) -> None:
+        if await self._seal(stream):
+            await self._store.write_in(self._domain, [Delete(hint.key, hint.version)])
+
+    patch.setattr(PackingRounds, "_forget", forget)
+
+
+def hints_go_at_any_version(patch: pytest.MonkeyPatch) -> None:
+    async def forget(self: PackingRounds, stream: int, hint: StoredValue) -> None:
+        if await self._seal(stream) and await self._packer.look(stream) == 0:
+            await self._store.write_in(self._domain, [Delete(hint.key)])
+
+    patch.setattr(PackingRounds, "_forget", forget)
 
 
 # --- packing
@@ -308,6 +399,33 @@ def abandon_a_pack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Packer, "finish", finish)
 
 
+def abandon_a_pack_with_its_reference(patch: pytest.MonkeyPatch) -> None:
+    kept = Packer.finish
+
+    async def finish(self: Packer, stream: int, job: Versioned[Job] | None) -> None:
+        if job is not None and job.value.awaits is Awaits.PACK and self._runtime.random.random() < 0.3:
+            moved = await self._store.move_job(stream, job, Job(job.value.number))
+            if moved is not None:
+                await self._store.write(stream, [jobs.dereference(stream, job.value.packed)])
+            return
+        await kept(self, stream, job)
+
+    patch.setattr(Packer, "finish", finish)
+
+
+def pack_over_a_job_that_is_absent(patch: pytest.MonkeyPatch) -> None:
+    kept = Packer._plan
+
+    async def plan(self: Packer, stream: int, room: int, *, seal: bool) -> PackAim | None:
+        job = await self._store.job(stream)
+        inputs = self._cut(packing._carried(await self._store.view(stream)), room)
+        if job.version == 0 and inputs:
+            return PackAim(job, inputs, packing._references(inputs))
+        return await kept(self, stream, room, seal=seal)
+
+    patch.setattr(Packer, "_plan", plan)
+
+
 def swap_merged_entries_without_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     kept = Swap._swap
 
@@ -358,6 +476,26 @@ def no_fence_for_a_pack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collector, "_fence_job", fence_job)
 
 
+def a_fenced_job_is_not_read_again(patch: pytest.MonkeyPatch) -> None:
+    async def fence_job(self: Collector, stream: int) -> Job:
+        found = await self._store.job(stream)
+        if found.value.state is JobState.DONE:
+            await self._store.write(stream, [jobs.put_job(stream, found.value, found.version)])
+        return found.value
+
+    patch.setattr(Collector, "_fence_job", fence_job)
+
+
+def a_fenced_job_is_not_seen_moved(patch: pytest.MonkeyPatch) -> None:
+    async def fence_job(self: Collector, stream: int) -> Job:
+        found = await self._store.job(stream)
+        if found.value.state is JobState.DONE:
+            await self._store.write(stream, [jobs.put_job(stream, found.value, found.version)])
+        return (await self._store.job(stream)).value
+
+    patch.setattr(Collector, "_fence_job", fence_job)
+
+
 def ask_the_index_only(patch: pytest.MonkeyPatch) -> None:
     async def holds_pack(self: Collector, stream: int, wal_id: UUID) -> bool | None:
         if await self._fence_job(stream) is None:
@@ -379,6 +517,7 @@ def ask_the_index_before_the_job(patch: pytest.MonkeyPatch) -> None:
 MUTATIONS = {
     "the previous head is filed bare": file_the_head_bare,
     "a head is sealed bare": seal_the_head_bare,
+    "a head is put bare": put_the_head_bare,
     "unclear carried appends go as objects": unclear_carried_appends_go_as_objects,
     "carried appends are known by their range": carried_appends_are_known_by_their_range,
     "carried entries are not folded": carried_entries_are_not_folded,
@@ -386,6 +525,12 @@ MUTATIONS = {
     "carry beside objects of the stream": carry_beside_objects_of_the_stream,
     "waiting batches stay in their lane": leave_waiting_batches_in_their_lane,
     "carried layouts are kept by path": carried_layouts_are_kept_by_path,
+    "hints are known by stream": hints_are_known_by_stream,
+    "hints are known before they are put": hints_are_known_before_they_are_put,
+    "hints go without a seal": hints_go_without_a_seal,
+    "hints go though another moved the version": hints_go_though_another_moved_the_version,
+    "hints go without a look behind the seal": hints_go_without_a_look_behind_the_seal,
+    "hints go at any version": hints_go_at_any_version,
     "pack though staging is unclear": pack_though_staging_is_unclear,
     "pack without staging": pack_without_staging,
     "a pack aims after staging": pack_aims_after_staging,
@@ -396,11 +541,15 @@ MUTATIONS = {
     "a job that moved is not ours": a_job_that_moved_is_not_ours,
     "pack covered entries": pack_covered_entries,
     "abandon a pack": abandon_a_pack,
+    "abandon a pack with its reference": abandon_a_pack_with_its_reference,
+    "pack over a job that is absent": pack_over_a_job_that_is_absent,
     "merged entries without the snapshot": swap_merged_entries_without_the_snapshot,
     "merged entries over any version": swap_merged_entries_over_any_version,
     "merged entries unseen": go_on_without_seeing_the_merged_entry,
     "seal for a pack": seal_for_a_pack,
     "no fence for a pack": no_fence_for_a_pack,
+    "a fenced job is not read again": a_fenced_job_is_not_read_again,
+    "a fenced job is not seen moved": a_fenced_job_is_not_seen_moved,
     "ask the index only": ask_the_index_only,
     "ask the index before the job": ask_the_index_before_the_job,
 }

@@ -44,7 +44,7 @@ from dray.log import (
 )
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
-from dray.metadata.values import UnreadableValue
+from dray.metadata.values import FormatTooNew, UnreadableValue, ValueCorrupt
 from dray.migration.leases import LEASE_FORMAT as MIGRATION_LEASE_FORMAT
 from dray.migration.record import MIGRATION_FORMAT, Migrations
 from dray.migration.stragglers import STRAGGLERS_FORMAT, ProducedStragglers
@@ -267,7 +267,7 @@ CASES = {
         entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
-        job_values.CARRIED_FORMAT,
+        job_values.SEGMENT_FORMAT,
         lambda world: keys.job(first_of(world)),
         refusal=lambda world, process: process.log.delete_records(first_of(world), -1),
         raises=LogUnavailable,
@@ -539,6 +539,27 @@ DAMAGE: dict[str, Callable[[bytes, Case], bytes]] = {
     "cut off": lambda value, _: value[:1],
     "empty": lambda _, __: b"",
 }
+
+
+# Values of several formats: a case might name one that is no longer the newest.
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "streams/<number>/hwm": entries.HighWatermark.decode,
+    "streams/<number>/offset-index/<number>/<number>": entries.IndexEntry.decode,
+    "compaction/<number>/job": job_values.Job.decode,
+    "wal/staging/<id>": wal_keys.Staging.decode,
+    "wal/objects/<id>": wal_keys.decode_owned,
+    "wal/carried/<number>": carried_hints.check_hint,
+}
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_one_more_than_the_newest_format_is_too_new(family: str) -> None:
+    """Or what stands for a newer build above would be refused as damage."""
+    newest = CASES[family].newest
+    with pytest.raises(FormatTooNew):
+        DECODERS[family](bytes([newest + 1]))
+    with pytest.raises(ValueCorrupt):
+        DECODERS[family](bytes([newest]))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -87,6 +87,11 @@ class ClientSecurity:
     credential: ClientCredential | TokenCredential | None = None
 
     @property
+    def logs_in(self) -> bool:
+        """Does the broker learn who this is? By SASL, or by a certificate."""
+        return self.credential is not None or (self.tls is not None and self.tls.identity is not None)
+
+    @property
     def protocol(self) -> str:
         """Kafka's `security.protocol`."""
         if self.credential is None:

@@ -28,7 +28,8 @@ class ConsoleSection(Section):
     command_config: Annotated[str | None, Either("none", _FILE)] = Field(
         default=None,
         description="How the console connects to brokers: a properties file of Kafka's clients, with "
-        "security.protocol and the like. Needed where the listener that it uses asks for a login.",
+        "security.protocol and the like. Needed where the listener that it uses asks for a login. With a "
+        "login in it and `security.authorization: acls`, `drayd up` starts a console only if `auth` is set.",
     )
     listener: Annotated[str | None, Either("none", Text(r"[A-Z][A-Z0-9_]{0,99}", "a listener's name"))] = (
         Field(

@@ -197,8 +197,9 @@ class LogSection(Section):
     carry_bytes: Annotated[int | None, Either("auto", Size(0, 256 * KIB))] = Field(
         default=None,
         description="Small appends ride in their commit instead of an object, so that they take milliseconds "
-        "and no put: this is the most that one such write holds. `auto`: 64KiB with sqlite and memory, 32KiB "
-        "with oxia, 8KiB with etcd. `0`: all appends are objects, and what is carried is packed into them.",
+        "and no put: this is the most that one such write holds, per metadata domain (with sqlite and memory "
+        "a write may be of all domains). `auto`: 64KiB with sqlite and memory, 32KiB with oxia, 8KiB with "
+        "etcd. `0`: all appends are objects, and what is carried is packed into them.",
     )
     carry_backlog: Annotated[int | None, Either("auto", Size(64 * KIB, 16 * GIB))] = Field(
         default=None,

@@ -81,7 +81,8 @@ async def _collect(settings: Settings, wanted: CollectionRequest) -> CollectionR
         )
         seen = await collector.run(dry_run=wanted.dry_run)
         counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}
-        counts |= asdict(await survey_carried(pipeline.streams))
+        hint_ms = None if wanted.dry_run else runtime.wall_ms()
+        counts |= asdict(await survey_carried(pipeline.streams, hint_ms=hint_ms))
         return CollectionReport(counts | files.counts, seen.held or seen.braked or files.held)
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from dray.client.properties import PropertiesRefused, read_security
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.console_address import why_not_there
@@ -58,7 +59,7 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
     """None where it is off, and where it cannot run: then a line says why, and the brokers go on without."""
     if not settings.console.enabled:
         return None
-    reason = why_not_there(settings.console) or _why_not(settings.console.listen)
+    reason = why_not_there(settings.console) or _why_open(settings) or _why_not(settings.console.listen)
     if reason is not None:
         _log.warning("there is no console here", reason=reason)
         return None
@@ -88,6 +89,23 @@ def _is_shared(settings: Settings) -> bool:
     """Can another process read the stores? Not if they are in memory: then the console uses only Kafka's
     protocol."""
     return settings.metadata.engine != "memory"
+
+
+def _why_open(settings: Settings) -> str | None:
+    """Where brokers ask who may do what, a login must not be lent to every account of this machine: what it
+    may read is as much theirs as what it may change."""
+    console = settings.console
+    if settings.security.authorization == "none" or console.auth != "none" or console.command_config is None:
+        return None
+    try:
+        if not read_security(Path(console.command_config)).logs_in:
+            return None
+    except PropertiesRefused as error:
+        return f"console.command_config = {console.command_config}: {error}"
+    return (
+        "every account of this machine could act in it with the login of console.command_config: set "
+        "console.auth to sasl or oidc, so that people log in themselves"
+    )
 
 
 def _why_not(address: Address) -> str | None:

@@ -115,6 +115,7 @@ class Node:
             self.metrics,
             runtime,
             notes={"collection": lambda: self._observed.held, "clock": lambda: clock_doubt(self._clocks)},
+            excuses={"objects": self._goes_on_without_objects},
         )
         self._observed = MeasuredLog(self.metrics)
         self._http_security = HttpSecurity(settings, runtime)
@@ -291,6 +292,12 @@ class Node:
         """Small appends ride in their commit while every process of the cluster can read that."""
         if self._log is not None and self._log.is_carrying is not is_read_by_all:
             self._log.carry(is_read_by_all)
+
+    def _goes_on_without_objects(self) -> str | None:
+        """Why this broker is ready though the object store is away: clients that begin have to reach it."""
+        if self._log is None or not self._log.bridges_object_store:
+            return None
+        return "it is away: small appends are carried meanwhile, up to log.carry_backlog"
 
     async def _look_around(self, domains: int) -> str | None:
         survey = await survey_bucket(self._metadata, domains, self._objects, self._runtime.random)

@@ -14,6 +14,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.daemon.security_configs import security_configs
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GroupsSettings
@@ -26,7 +27,6 @@ from dray.server.tls import ServerCertificate
 from dray.topics import TopicsOptions
 
 LISTENER = "PLAINTEXT"
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's own, whose decisions these are: tools look whether there is one."""
 GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 """Says that groups of KIP-848 are served: clients ask before they use them."""
@@ -134,10 +134,7 @@ def broker_configs(settings: Settings) -> dict[str, str]:
         "producer.id.expiration.ms": str(_ms(settings.log.producer_expiry)),
         "socket.request.max.bytes": str(limits.frame_bytes),
     }
-    if settings.security.authorization != "none":
-        shown["authorizer.class.name"] = AUTHORIZER
-        shown["super.users"] = ";".join(settings.security.super_users)
-        shown["allow.everyone.if.no.acl.found"] = str(settings.security.allow_if_no_acl).lower()
+    shown |= security_configs(settings, LISTENER)
     if settings.broker.rack is not None:
         shown["broker.rack"] = settings.broker.rack
     if settings.broker.advertised is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from dray.config import Settings
@@ -35,23 +36,17 @@ def put_user(
     note_changes([f"set the password of user {name}"])
 
 
-def delete_user(settings: Settings, name: str) -> bool:
-    """False where there was none."""
+def delete_user(settings: Settings, name: str) -> None:
+    """With all passwords. One that is gone meanwhile is no fault."""
 
-    async def delete(users: Users, _runtime: Runtime) -> bool:
-        deleted = False
-        for mechanism in list(users.of(name)):
-            try:
+    async def delete(users: Users, _runtime: Runtime) -> None:
+        last = users.set_last(name)
+        for mechanism in sorted(users.of(name), key=lambda each: each is last):
+            with suppress(NoSuchCredential):
                 await users.delete(name, mechanism)
-                deleted = True
-            except NoSuchCredential:
-                continue
-        return deleted
 
-    deleted = _with_users(settings, delete)
-    if deleted:
-        note_changes([f"delete the password of user {name}"])
-    return deleted
+    _with_users(settings, delete)
+    note_changes([f"delete the password of user {name}"])
 
 
 def list_users(settings: Settings) -> dict[str, dict[str, int]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from uuid import UUID
 
 from dray.log.entries import BatchReference
 from dray.log.types import AppendResult, LogError
-from dray.metadata.contract import Put
 from dray.records import Batch
+from dray.runtime.lean_dataclasses import dataclass
 
 ANY_DOMAIN: Final = -1
 """Of a carried append: it may hold streams of several domains, and has nothing in any of them but their
@@ -80,8 +79,6 @@ class StagedObject:
     created_ms: int
     staging_version: int
     chunks: dict[int, PendingChunk]
-    # By stream, what is put into the write of its commit beside it: nothing may depend on whether it applies.
-    beside: Mapping[int, Put] = field(default_factory=dict)
 
     @property
     def is_carried(self) -> bool:
@@ -98,16 +95,10 @@ class CarriedAppend(StagedObject):
         return True
 
     @classmethod
-    def of(
-        cls,
-        opened: OpenObject,
-        append_id: UUID,
-        created_ms: int,
-        beside: Mapping[int, Put],
-    ) -> CarriedAppend:
+    def of(cls, opened: OpenObject, append_id: UUID, created_ms: int) -> CarriedAppend:
         for chunk in opened.chunks.values():
             chunk.references = [reference_of(pending, 0) for pending in chunk.pending]
-        return cls(append_id, "", ANY_DOMAIN, created_ms, 0, opened.chunks, beside)
+        return cls(append_id, "", ANY_DOMAIN, created_ms, 0, opened.chunks)
 
 
 def reference_of(pending: PendingBatch, position: int) -> BatchReference:

@@ -1,12 +1,21 @@
-"""Hints at streams that carry: keys by which packers find them after the broker that carried is gone.
+"""Hints at streams that carry: keys by which packers find what others have carried, and those before them.
 
-A hint is put beside the first carried commit of a stream, and again every half hour that the stream carries.
-So one that has stood for longer than that is of a broker that no longer carries, or no longer is.
+*A stream that carries has a hint, at every moment:*
+
+- A carried commit puts the hint, in the same write, unless its committer has put it before and every commit
+  of the stream since then was its own (`StreamState.hinted_at`). Whoever else moves the high watermark takes
+  that knowledge away: a commit that loses its race loads the state anew, and puts the hint.
+- A hint is deleted in this order (`packing_rounds.py`): read it; seal the stream, and be told that the seal
+  applied; then see that the stream carries nothing; delete the hint *at the version that was read*. What was
+  carried before the seal is seen then. What is carried after it puts the hint after it, and so at another
+  version.
+
+No clock is asked for that. A hint is put again every half hour only so that others leave it alone: one that
+has stood for an hour is of a broker that no longer carries, or no longer is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -17,9 +26,9 @@ from dray.metadata.values import ValueCorrupt, seal, unseal
 FORMAT: Final = 1
 _HINT: Final = Struct(">q")
 
-RENEW_SECONDS: Final = 1800.0
-STANDING_SECONDS: Final = 2 * RENEW_SECONDS
-"""A hint that was not renewed for so long, on the clock of the process that sees it, may be followed."""
+
+def put_hint(stream: int, now_ms: int) -> Put:
+    return Put(keys.carried_hint(stream), encode_hint(now_ms))
 
 
 def encode_hint(now_ms: int) -> bytes:
@@ -32,24 +41,3 @@ def check_hint(value: bytes) -> None:
     _, body = unseal("a hint at carried entries", value, FORMAT)
     if len(body) != _HINT.size:
         raise ValueCorrupt("a hint at carried entries", f"it has {len(body)} bytes")
-
-
-class CarriedHints:
-    """When this broker last put the hint of each stream."""
-
-    def __init__(self) -> None:
-        self._put: dict[int, float] = {}
-
-    def due(self, streams: Iterable[int], now: float) -> list[int]:
-        return [stream for stream in streams if now - self._put.get(stream, -RENEW_SECONDS) >= RENEW_SECONDS]
-
-    @staticmethod
-    def puts(streams: Iterable[int], now_ms: int) -> dict[int, Put]:
-        return {stream: Put(keys.carried_hint(stream), encode_hint(now_ms)) for stream in streams}
-
-    def put_at(self, streams: Iterable[int], now: float) -> None:
-        """The write that held them is known to have applied."""
-        self._put.update(dict.fromkeys(streams, now))
-
-    def forget_idle(self, now: float) -> None:
-        self._put = {stream: at for stream, at in self._put.items() if now - at < RENEW_SECONDS}

@@ -19,7 +19,6 @@ from dataclasses import replace
 import structlog
 
 from dray.log.append import CarriedAppend, OpenObject, PendingBatch
-from dray.log.carried_hints import CarriedHints
 from dray.log.carry import CarriedBacklog, CarryLimits, CarryPolicy, LaneSwitch
 from dray.log.commit import CommitResult, Committer
 from dray.log.observer import LogObserver
@@ -61,7 +60,6 @@ class CarriedLane:
             limits = replace(limits, write_bytes=limits.write_bytes * self._domains)
         self._worth_a_wait = limits.write_bytes // 2  # a fuller one might have to refuse what it waits for
         self._policies = [CarryPolicy(limits, backlog) for backlog in backlogs]
-        self._hints = CarriedHints()
         self._committer = committer
         self._observer = observer
         self._on_settled = on_settled
@@ -73,6 +71,11 @@ class CarriedLane:
         self._done: asyncio.Future[None] | None = None  # when that is committed, or has failed
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._begun: deque[float] = deque(maxlen=max(1, limits.free_writes))  # when the last writes were
+
+    @property
+    def has_room(self) -> bool:
+        """Is no domain at the bound of its backlog?"""
+        return not any(policy.is_over_backlog for policy in self._policies)
 
     def takes(self, stream: int, size: int) -> bool:
         """Count a small batch, and say whether its stream is slow enough to be carried."""
@@ -160,7 +163,6 @@ class CarriedLane:
         now = self._runtime.monotonic()
         for policy in self._policies:
             policy.forget_idle(now)
-        self._hints.forget_idle(now)
 
     async def stop(self) -> None:
         """Carry what waits, and wait for it."""
@@ -222,17 +224,9 @@ class CarriedLane:
 
     async def _commit(self, opened: OpenObject) -> None:
         now = self._runtime.monotonic()
-        hinted = self._hints.due(opened.chunks, now)
-        carried = CarriedAppend.of(
-            opened,
-            self._runtime.uuid(),
-            self._runtime.wall_ms(),
-            self._hints.puts(hinted, self._runtime.wall_ms()),
-        )
+        carried = CarriedAppend.of(opened, self._runtime.uuid(), self._runtime.wall_ms())
         result = await self._committer.commit(carried)
         self._count(opened, result, now)
-        if not result.undecided:
-            self._hints.put_at(hinted, now)
         self.lost_races(result.lost)
         self._on_settled([stream for stream in opened.chunks if stream not in result.failed])
 

@@ -11,7 +11,7 @@ objects. What went over a bound comes back at half of it, so that the lanes are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -60,25 +60,21 @@ class CarryLimits:
     pack_bytes: int = 4 * MIB
     pack_entries: int = 512
     pack_seconds: float = 600.0
+    # The hint at a stream is put again after so long, and followed by others when it has stood for so long.
+    hint_seconds: float = 1800.0
+    standing_seconds: float = 3600.0
 
     def within(self, write_bytes: int | None, backlog: int | None) -> CarryLimits:
         """The same with what an operator asked for."""
         wanted = self.write_bytes if write_bytes is None else write_bytes
         most = self.backlog if backlog is None else backlog
-        return CarryLimits(
+        return replace(
+            self,
             chunk_bytes=min(self.chunk_bytes, wanted),
             write_bytes=wanted,
-            rate=self.rate,
-            rate_seconds=self.rate_seconds,
             backlog=most,
             stream_backlog=min(self.stream_backlog, most),
-            free_writes=self.free_writes,
-            pace_seconds=self.pace_seconds,
-            across_domains=self.across_domains,
-            wait_after=self.wait_after,
             pack_bytes=min(self.pack_bytes, most // 2),
-            pack_entries=self.pack_entries,
-            pack_seconds=self.pack_seconds,
         )
 
 
@@ -120,8 +116,9 @@ class CarriedBacklog:
     """What is carried in a domain. Counted up by appends, and set right by each look at a stream."""
 
     def __init__(self, limits: CarryLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._streams: dict[int, CarriedStream] = {}
+        self._meanwhile: dict[int, CarriedStream] = {}  # what has come to streams that are being looked at
         self.size = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -141,12 +138,21 @@ class CarriedBacklog:
         found.size += size
         found.entries += 1
         self.size += size
+        if (more := self._meanwhile.get(stream)) is not None:
+            more.size += size
+            more.entries += 1
+
+    def looking_at(self, stream: int, now: float) -> None:
+        """The stream is about to be read. What is appended from now on may not be in what is seen."""
+        self._meanwhile[stream] = CarriedStream(0, 0, now)
 
     def recount(self, stream: int, size: int, entries: int, now: float) -> None:
         """A look at the stream has shown what it carries."""
         found = self._streams.pop(stream, None)
         if found is not None:
             self.size -= found.size
+        if (more := self._meanwhile.pop(stream, None)) is not None:
+            size, entries = size + more.size, entries + more.entries
         if entries:
             # What is left was carried after what has gone, so it is young.
             since = found.since if found is not None and found.entries <= entries else now
@@ -164,7 +170,7 @@ class CarriedBacklog:
 
     def is_much(self, stream: int) -> bool:
         """Is so much carried that a pack should not wait for the next look?"""
-        limits, found = self._limits, self._streams.get(stream)
+        limits, found = self.limits, self._streams.get(stream)
         return self.size >= limits.pack_bytes or (
             found is not None
             and (found.entries >= limits.pack_entries or found.size >= limits.stream_backlog // 2)
@@ -173,7 +179,7 @@ class CarriedBacklog:
     def is_old(self, stream: int, now: float) -> bool:
         """Has something of the stream waited for long? Then its head is packed too."""
         found = self._streams.get(stream)
-        return found is not None and now - found.since >= self._limits.pack_seconds
+        return found is not None and now - found.since >= self.limits.pack_seconds
 
 
 class SmallBatchRate:
@@ -232,7 +238,7 @@ class CarryPolicy:
         self._limits = limits
         self._backlog = backlog
         self.rate = SmallBatchRate(limits.rate, limits.rate_seconds)
-        self._over_backlog = False
+        self.is_over_backlog = False
         self._full: set[int] = set()  # streams over their bound
         self._large: set[int] = set()  # streams whose chunk was too large
         self._races: dict[int, tuple[float, int]] = {}  # by stream: when one was lost last, how many in a row
@@ -243,9 +249,9 @@ class CarryPolicy:
         limits = self._limits
         if not self._is_below(self._large, stream, chunk + size, limits.chunk_bytes):
             return LaneSwitch.LARGE
-        most = limits.backlog // 2 if self._over_backlog else limits.backlog
-        self._over_backlog = self._backlog.size + write + size > most
-        if self._over_backlog:
+        most = limits.backlog // 2 if self.is_over_backlog else limits.backlog
+        self.is_over_backlog = self._backlog.size + write + size > most
+        if self.is_over_backlog:
             return LaneSwitch.BACKLOG
         if not self._is_below(
             self._full, stream, self._backlog.of(stream) + chunk + size, limits.stream_backlog

@@ -234,8 +234,8 @@ class Collector:
         return job.packs_into(wal_id) or await self._in_log(stream, wal_id)
 
     async def _fence_job(self, stream: int) -> Job | None:
-        """The stream's job, at a version that no pack was aimed at. None: it did not move. The version is
-        read behind a barrier, for the same reason as in `_fence`."""
+        """The stream's job, at a version that no pack was aimed at. None: it did not move. (The barrier is no
+        rule here, as it is in `_fence`: a pack reads its job before it is staged, and the mark was seen.)"""
         await self._store.barrier(stream)
         found = await self._store.job(stream)
         if found.version == 0 or found.value.state is not JobState.DONE:

@@ -11,7 +11,7 @@ chunk holds for it too: after an unclear reply it is never carried again, and ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from itertools import accumulate
 from typing import Final
@@ -20,9 +20,10 @@ import structlog
 
 from dray.log.admission import AdmissionResult
 from dray.log.append import PendingBatch, PendingChunk, StagedObject
+from dray.log.carried_hints import put_hint
 from dray.log.commit_writes import NOTHING, TOO_LARGE, CommitWrites
 from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, pack_batches
-from dray.log.failed_sequences import FailedSequences
+from dray.log.failed_sequences import REMEMBERED, FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
 from dray.log.stream_state import (
@@ -37,6 +38,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Outcome
 from dray.records import NO_PRODUCER
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
+from dray.runtime.lean_dataclasses import dataclass
 
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +69,8 @@ class CommitAttempt:
     producers: ProducerStates
     start: int
     following: HighWatermark  # with the entry as its head
+    hinted_at: float | None = None  # as it is once the attempt has succeeded
+    hints: bool = False  # is the stream's hint put in the same write?
     unsure: bool = False  # a reply was lost at this version
     tries: int = 0
 
@@ -101,18 +105,21 @@ class Committer:
         on_duplicate: Callable[[int, RememberedBatch, PendingBatch], None],
         on_retry: Callable[[], None],
         expiry: ExpiryClock | None = None,
+        domains: int = 1,
     ) -> None:
+        """`domains`: of how many it has the streams."""
         self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
         self._runtime = runtime
         self._settings = settings
+        self._hint_seconds = 0.0 if settings.carry is None else settings.carry.hint_seconds
         self._on_committed = on_committed
         self._on_duplicate = on_duplicate
         self._on_retry = on_retry
         self._states: dict[int, StreamState] = {}  # those that were set last are at the end
         self._carried_bytes = 0  # in the heads of the states
         self._resting: dict[int, StreamState] = {}  # as they were when idle ones were last looked for
-        self._failures = FailedSequences()
+        self._failures = FailedSequences(REMEMBERED * domains)
 
     def entries_since_snapshot(self, stream: int) -> int:
         state = self._states.get(stream)
@@ -266,7 +273,12 @@ class Committer:
         entry = self._entry(staged, state.high_watermark.value, judgement)
         over = state.high_watermark
         following = HighWatermark.at(entry, over.value.origin)
-        return CommitAttempt(chunk, over, entry, judgement, producers, state.start, following)
+        aim = CommitAttempt(chunk, over, entry, judgement, producers, state.start, following, state.hinted_at)
+        if staged.is_carried:
+            now = self._runtime.monotonic()
+            if state.hinted_at is None or now - state.hinted_at >= self._hint_seconds:
+                aim.hinted_at, aim.hints = now, True
+        return aim
 
     @staticmethod
     def _certain(judgement: AdmissionResult) -> bool:
@@ -394,8 +406,8 @@ class Committer:
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
             puts = self._store.advance(stream, aim.over, aim.following)
-            if (beside := staged.beside.get(stream)) is not None:
-                puts.append(beside)
+            if aim.hints:
+                puts.append(put_hint(stream, staged.created_ms))
             if writes.is_full_for(stream, puts):
                 await writes.write()
             writes.add(stream, puts)
@@ -418,7 +430,9 @@ class Committer:
         stream = aim.chunk.stream
         high_watermark = Versioned(aim.following, version)
         since = self.entries_since_snapshot(stream) + 1
-        self._remember(stream, StreamState(high_watermark, aim.producers.join(), since, aim.start))
+        self._remember(
+            stream, StreamState(high_watermark, aim.producers.join(), since, aim.start, aim.hinted_at)
+        )
         self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))
         self._answer(stream, aim.judgement)
 

@@ -11,7 +11,7 @@ batch or row group, so that a cached index costs little and gives the garbage co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from itertools import accumulate
 from struct import Struct
@@ -23,6 +23,7 @@ from dray.log.origins import MIRRORED_FORMAT, ORIGIN_SIZES, Origin, format_of, s
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup, are_dense
 from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
+from dray.runtime.lean_dataclasses import dataclass
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.

@@ -20,7 +20,7 @@ from dray.log.producer_state import SEQUENCES
 from dray.log.types import LogUnavailable, ProducerFenced
 from dray.records import NO_PRODUCER
 
-_REMEMBERED: Final = 10_000
+REMEMBERED: Final = 10_000  # of each domain
 _REMEMBERED_MS: Final = 10 * 60_000
 
 
@@ -44,7 +44,7 @@ class FailedSequences:
     """Per stream and producer: the newest epoch in which a batch failed, the earliest that did, and the
     latest."""
 
-    def __init__(self, limit: int = _REMEMBERED) -> None:
+    def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._failed: OrderedDict[tuple[int, int], _Failure] = OrderedDict()
 

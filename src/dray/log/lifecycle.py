@@ -153,8 +153,11 @@ class Lifecycle:
                 Delete(keys.start(stream)),
                 Delete(keys.cleaned(stream)),
             ]
-            leftovers += await self._job_of_swept(stream)
-            await self._store.write(stream, leftovers)
+            job = await self._job_of_swept(stream)
+            while not (await self._store.write(stream, leftovers + job))[-1].applied:
+                # The job has moved: a pack was decided meanwhile, and its reference has to go too.
+                await self._store.barrier(stream)
+                job = await self._job_of_swept(stream)
         except MetadataError as error:
             raise LogUnavailable(f"stream {stream} could not be swept: {error}") from error
 

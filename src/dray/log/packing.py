@@ -19,10 +19,10 @@ import structlog
 
 from dray.log import wal_keys
 from dray.log.carry import CarriedBacklog
-from dray.log.entries import BatchReference, IndexEntry
+from dray.log.entries import NO_TIMESTAMP, BatchReference, IndexEntry
 from dray.log.jobs import Awaits, Job, JobState, Packed, Packing, StreamGone, advance, put_job
 from dray.log.observer import LogObserver
-from dray.log.retention import Retention
+from dray.log.retention import Retention, sweep
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.types import LogError, StreamClosed
@@ -131,11 +131,11 @@ class Packer:
             await self.finish(stream, job)
             job = await self._store.job(stream)
         await self._store.barrier(stream)
-        view = await self._store.view(stream)
+        view = await self._view(stream)
         if seal and view is not None and _has_carried_head(view):
             sealed = view.high_watermark.value.sealed()
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
-            view = await self._store.view(stream)
+            view = await self._view(stream)
         self._count(stream, view)
         if job.version == 0 or job.value.state is not JobState.DONE:
             return None  # a pack is never aimed at a job that is not there: a collector could not fence it
@@ -146,8 +146,10 @@ class Packer:
         """The oldest run that adjoins, is of one day, and fits."""
         taken: Entries = []
         batches = 0
+        days: set[int] = set()
         for entry in carried:
-            if taken and not _belong_together(taken[-1].value, entry.value):
+            days |= _days(entry.value)
+            if taken and (taken[-1].value.end != entry.value.start or len(days) > 1):
                 break
             room -= len(entry.value.data)
             batches += entry.value.batch_count
@@ -216,7 +218,7 @@ class Packer:
         """After an unclear reply: is the same write sent again?"""
         aim.tries += 1
         try:
-            await self._store.barrier(stream)  # or a stale read would look like a version that has moved
+            await self._store.barrier(stream)  # no rule: but what a stale read shows would be sent in vain
             found = await self._store.job(stream)
         except MetadataError:
             found = None
@@ -257,21 +259,32 @@ class Packer:
         """Carry a pack on to its end; None: its job is read first. What cannot be done now is left for any
         other process."""
         try:
-            await self._retention.finish(stream, job or await self._store.job(stream))
-            self._count(stream, await self._store.view(stream))
+            left = await self._retention.finish(stream, job or await self._store.job(stream))
+            if left.value.awaits is Awaits.PACK:
+                await self._unpack(stream)  # if it was swept, the snapshot will never cover the range
+            self._count(stream, await self._view(stream))
         except StreamClosed:
             await self._unpack(stream)
         except (MetadataError, LogError) as error:
             _log.warning("pack not finished: the next look does it", stream=stream, error=str(error))
 
     async def look(self, stream: int) -> int:
-        """How many entries the stream carries; an unfinished pack counts too, and is finished here."""
+        """How many entries the stream carries. An unfinished pack counts too, and is finished here; and so do
+        entries that a late write brought back, which go."""
         job = await self._store.job(stream)
         if job.value.awaits is Awaits.PACK:
             await self.finish(stream, job)
             return 1
         await self._store.barrier(stream)
-        return self._count(stream, await self._store.view(stream))
+        view = await self._view(stream)
+        dead = [] if view is None else [entry for entry in view.split()[1] if entry.value.is_carried]
+        await sweep(self._store, stream, dead)
+        return self._count(stream, view) + len(dead)
+
+    async def _view(self, stream: int) -> StreamView | None:
+        """To be counted."""
+        self._backlog.looking_at(stream, self._runtime.monotonic())
+        return await self._store.view(stream)
 
     def _count(self, stream: int, view: StreamView | None) -> int:
         carried = [entry.value for entry in _carried(view)]
@@ -313,15 +326,11 @@ def _carried(view: StreamView | None) -> Entries:
     return [entry for entry in view.split()[0] if entry.value.is_carried]
 
 
-def _belong_together(before: IndexEntry, entry: IndexEntry) -> bool:
-    """Do they adjoin, and are all records of one day? A table that is partitioned by day needs entries of one
-    day."""
-    days = {
-        timestamp // _DAY_MS
-        for each in (before, entry)
-        for timestamp in (each.min_timestamp, each.max_timestamp)
-    }
-    return before.end == entry.start and len(days) == 1
+def _days(entry: IndexEntry) -> set[int]:
+    """Of the append times in it. A table that is partitioned by day is made of entries of one day. Producers'
+    own times jump, and are never in such a table: they do not part objects either."""
+    times = [reference.append_time_ms for _, reference in entry.batches()]
+    return {time // _DAY_MS for time in times if time != NO_TIMESTAMP}
 
 
 def _references(inputs: Entries) -> list[BatchReference]:

@@ -1,18 +1,20 @@
 """When packs are made: the streams of a domain that have carried for long enough, or too much.
 
-Beside a compactor there is hardly ever anything to pack: it takes carried entries as they are. What a broker
-that is gone has carried is found by the hints (`carried_hints.py`). While carrying is off, every hint is
-followed at once, and heads are packed too: so all that is carried leaves the metadata store, and an older
-build can follow.
+Beside a compactor there is hardly ever anything to pack: it takes carried entries as they are. What others
+have carried, or this broker in an earlier life, is found by the hints (`carried_hints.py`): all of it when a
+broker starts, and later what nobody seems to take care of. While carrying is off, every hint is followed at
+once, and heads are packed too: so all that is carried leaves the metadata store, and an older build can
+follow.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import structlog
 
-from dray.log.carried_hints import STANDING_SECONDS, check_hint
+from dray.log.carried_hints import check_hint
 from dray.log.carry import CarriedBacklog
 from dray.log.observer import LogObserver
 from dray.log.packing import Packer
@@ -26,8 +28,12 @@ from dray.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 _PAGE: Final = 256
-_MOST_PACKS: Final = 64  # of one round
+_LOOKS: Final = 32  # side by side
+_MOST_PACKS: Final = 8  # of one round
 _HINTS_EVERY: Final = 60.0
+# After a pack that the object store did not take: a try costs the metadata store more than many appends do.
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
 
 
 class PackingRounds:
@@ -50,24 +56,31 @@ class PackingRounds:
         self._backlog = backlog
         self._observer = observer or LogObserver()
         self._seen: dict[int, tuple[int, float]] = {}  # hints: their version, and since when it stands
+        self._standing = backlog.limits.standing_seconds
+        self._hints_every = min(_HINTS_EVERY, self._standing)
         self._next_hints = 0.0
-        self._says_away = False
+        self._pause = 0.0  # while the object store is away
+        self._next_packs = 0.0
 
     async def run(self) -> None:
         """One round. Raises the errors of the metadata store."""
         now = self._runtime.monotonic()
         if now >= self._next_hints or not self.is_carrying:
             await self._follow_hints(now)
-            self._next_hints = now + _HINTS_EVERY
-        try:
-            await self._pack(now)
-            self._says_away = False
-        except ObjectError as error:
-            self._say_away(error)
+            self._next_hints = now + self._hints_every
+        if now >= self._next_packs:
+            try:
+                await self._pack(now)
+                self._pause = 0.0
+            except ObjectError as error:
+                self._say_away(error)
+                self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
+                self._next_packs = self._runtime.monotonic() + self._pause
         self._observe()
 
     async def _pack(self, now: float) -> None:
-        """Until nothing is due that a pack could change."""
+        """Until nothing is due that a pack could change. Where entries of a stream do not adjoin, since
+        objects lie between them, each run takes a pack of its own: so those of one round are bounded."""
         for _ in range(_MOST_PACKS):
             due = list(self._backlog) if not self.is_carrying else self._backlog.due(now)
             old = [stream for stream in due if not self.is_carrying or self._backlog.is_old(stream, now)]
@@ -79,14 +92,13 @@ class PackingRounds:
 
     def _say_away(self, error: ObjectError) -> None:
         """Once, until it is back: small appends go on, as far as the bound lets them."""
-        say = _log.debug if self._says_away else _log.warning
+        say = _log.debug if self._pause else _log.warning
         say(
             "carried entries are not packed: small appends go on as far as their bound",
             domain=self._domain,
             carried_bytes=self._backlog.size,
             error=str(error),
         )
-        self._says_away = True
 
     def _observe(self) -> None:
         oldest = self._backlog.oldest()
@@ -95,28 +107,58 @@ class PackingRounds:
 
     # --- what others have carried
 
+    async def take_in(self) -> None:
+        """Count all that is carried already, by whomever: so it counts against the bound, and is packed in
+        time. Raises the errors of the metadata store."""
+        await self._look_at(await self._hints(), forget=False)
+        self._observe()
+
     async def _follow_hints(self, now: float) -> None:
-        """Look at streams whose hint stands and is not renewed. A hint goes once its stream carries nothing,
-        at the version at which it stood: one that was renewed meanwhile stays."""
-        standing = STANDING_SECONDS if self.is_carrying else 0.0
-        seen: dict[int, tuple[int, float]] = {}
+        """Look at streams whose hint stands and is not renewed."""
+        standing = self._standing if self.is_carrying else 0.0
+        hints = await self._hints()
+        for stream, record in hints.items():
+            version, since = self._seen.get(stream, (record.version, now))
+            self._seen[stream] = record.version, since if version == record.version else now
+        self._seen = {stream: self._seen[stream] for stream in hints}
+        due = {stream: hints[stream] for stream, (_, since) in self._seen.items() if now - since >= standing}
+        await self._look_at(due, forget=True)
+
+    async def _hints(self) -> dict[int, StoredValue]:
+        found: dict[int, StoredValue] = {}
         async for page in self._store.pages_in(self._domain, keys.CARRIED, _PAGE):
             for record in page:
                 stream = keys.stream_of_carried_hint(record.key)
-                if stream is None:
-                    continue
-                version, since = self._seen.get(stream, (record.version, now))
-                seen[stream] = record.version, since if version == record.version else now
-                if now - seen[stream][1] >= standing:
-                    await self._look(stream, record)
-        self._seen = seen
+                if stream is not None:
+                    found[stream] = record
+        return found
 
-    async def _look(self, stream: int, record: StoredValue) -> None:
+    async def _look_at(self, hints: dict[int, StoredValue], *, forget: bool) -> None:
+        """`forget`: hints at streams that carry nothing go."""
+        every = list(hints.items())
+        for first in range(0, len(every), _LOOKS):
+            await asyncio.gather(*[self._look(*hint, forget) for hint in every[first : first + _LOOKS]])
+
+    async def _look(self, stream: int, hint: StoredValue, forget: bool) -> None:
         try:
-            check_hint(record.value)
-            if await self._packer.look(stream) == 0:
-                await self._store.write_in(self._domain, [Delete(record.key, record.version)])
+            check_hint(hint.value)
+            if await self._packer.look(stream) == 0 and forget:
+                await self._forget(stream, hint)
         except UnreadableValue as error:
             _log.error("a hint at carried entries is left", stream=stream, error=str(error))
         except MetadataError as error:
             _log.warning("a hint at carried entries is left for later", stream=stream, error=str(error))
+
+    async def _forget(self, stream: int, hint: StoredValue) -> None:
+        """Delete a hint that was read before. The order is a rule: `carried_hints.py` says why."""
+        if await self._seal(stream) and await self._packer.look(stream) == 0:
+            await self._store.write_in(self._domain, [Delete(hint.key, hint.version)])
+
+    async def _seal(self, stream: int) -> bool:
+        """True if it was this seal that moved the version, and no commit of a broker that knows the hint."""
+        found = await self._store.high_watermark(stream)
+        if found is None or found.value.closed:
+            return True
+        sealed = self._store.advance(stream, found, found.value.sealed())
+        [outcome, *_] = await self._store.write(stream, sealed)
+        return outcome.applied

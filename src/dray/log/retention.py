@@ -213,17 +213,18 @@ class Retention:
                 except SwapImpossible as error:
                     raise StreamClosed(f"stream {stream} is closed") from error
 
-    async def finish(self, stream: int, job: Versioned[Job]) -> None:
-        """Carry a job on to its end, if nothing is in the way."""
+    async def finish(self, stream: int, job: Versioned[Job]) -> Versioned[Job]:
+        """Carry a job on to its end, if nothing is in the way; the stream's job as it is then."""
         number = job.value.number
         for _ in range(_STEPS):
             if job.value.state is JobState.DONE or job.value.number != number:
-                return
+                break
             try:
                 await self.carry_on(stream, job)
             except Ambiguous:
                 await self._store.barrier(stream)
             job = await self._store.job(stream)
+        return job
 
     async def _retain(self, stream: int, job: Versioned[Job]) -> None:
         if not await advance_snapshot(self._store, stream, job.value.snapshot_end, self._expiry.now_ms()):

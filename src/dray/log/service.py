@@ -169,6 +169,7 @@ class Log:
                 self._duplicate,
                 self._observer.commit_retried,
                 self._expiry,
+                domains // lanes,
             )
             for _ in range(lanes)
         ]
@@ -242,6 +243,11 @@ class Log:
     @property
     def is_carrying(self) -> bool:
         return any(lane.is_open for lane in self._lanes)
+
+    @property
+    def bridges_object_store(self) -> bool:
+        """Would small appends go on without the object store, in every domain?"""
+        return bool(self._lanes) and all(lane.is_open and lane.has_room for lane in self._lanes)
 
     def carry(self, on: bool) -> None:
         """Carry small appends from now on, or no longer. Only once every process of the cluster can read
@@ -431,6 +437,7 @@ class Log:
     async def _pack_carried(self) -> None:
         """A round now and then, and soon when much is carried: at the bound, appends would be objects."""
         look = self._settings.pack_look_seconds
+        await self._take_in_carried()
         while True:
             await self._runtime.sleep(min(look, _PACK_SECONDS))
             with suppress(TimeoutError):
@@ -442,6 +449,17 @@ class Log:
                     await rounds.run()
                 except MetadataError as error:
                     _log.warning("packing interrupted", error=str(error))
+
+    async def _take_in_carried(self) -> None:
+        """What was carried before this process came."""
+        left = list(self._packing)
+        while left:
+            try:
+                await left[-1].take_in()
+                left.pop()
+            except MetadataError as error:
+                _log.warning("what is carried is counted later", error=str(error))
+                await self._runtime.sleep(_PACK_SECONDS)
 
     async def _collect(self) -> None:
         while True:

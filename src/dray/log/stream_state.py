@@ -30,6 +30,8 @@ class StreamState:
     entries_since_snapshot: int = 0
     # The first readable offset when the state was loaded: it is part of every answer to a producer.
     start: int = 0
+    # When this process put the stream's hint: all commits since then are its own (`carried_hints.py`).
+    hinted_at: float | None = None
 
 
 class FoldGap(Exception):

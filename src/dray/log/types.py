@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple, TypeVar
 
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer
+from dray.runtime.lean_dataclasses import dataclass
 
 
 class LogError(Exception):

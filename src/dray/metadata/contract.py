@@ -4,7 +4,8 @@ One `write` is one atomic step, but each operation in it carries its own expecta
 whose expectation fails is *skipped* while the others apply. There is no conditional multi-key
 transaction, so no unconditional operation may depend on a conditional one in the same write.
 
-Versions are positive and never repeat for a key, not even across its deletion. Keys are ASCII
+Versions are positive and never repeat for a key, not even across its deletion; of two writes of a domain
+the later one's are higher, whatever their keys. Keys are ASCII
 (`dray.metadata.keys` builds them), printable and not empty, and sort by their bytes. A client never
 repeats a write on its own: it raises `Ambiguous` and lets the caller find out by reading. A caller
 that is cancelled during a write stands where `Ambiguous` would leave it.
@@ -24,8 +25,9 @@ recheck rests on that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
+
+from dray.runtime.lean_dataclasses import dataclass
 
 ANY: Final = "any"
 ABSENT: Final = "absent"

@@ -27,7 +27,8 @@ DomainOutcome: TypeAlias = list[Outcome] | MetadataError
 
 @runtime_checkable
 class WritesDomains(Protocol):
-    """A store that takes writes to several domains at once."""
+    """A store that takes writes to several domains at once. Its own watchers need not hear of these: to wake
+    them costs as much as a small write does, and who writes so knows what it has written."""
 
     async def write_domains(self, writes: Sequence[DomainWrite]) -> list[DomainOutcome]: ...
 

@@ -8,7 +8,7 @@ applies only what changed: 100,000 keys must not hold up the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dray.metadata import keys
@@ -37,12 +37,16 @@ class KeyFollower:
         *,
         learn: Callable[[str, bytes], None],
         forget: Callable[[str], None],
+        together: Callable[[str], Sequence[str]] = lambda key: (key,),
     ) -> None:
+        """`together`: the keys that mean something as a whole with this one, in order. They are read as they
+        stood at one moment."""
         self._store = store
         self._runtime = runtime
         self._prefix = prefix
         self._learn = learn
         self._forget = forget
+        self._together = together
         self._versions: dict[str, int] = {}
         self._reading = asyncio.Lock()  # so that no read undoes what a later one found
         self._follower = Follower(
@@ -82,20 +86,19 @@ class KeyFollower:
                     self._take(record)
                 if len(page) < _PAGE:
                     break
-                start = (
-                    page[-1].key + "!"
-                )  # above this key, and below any other: names have no such character
+                start = _above(page[-1].key)
                 await self._runtime.sleep(0)
             for key in missing:
                 self._drop(key)
 
     async def read_key(self, key: str) -> None:
         async with self._reading:
-            record = await self._store.get(keys.CLUSTER_DOMAIN, key)
-            if record is None:
-                self._drop(key)
-            else:
+            wanted = self._together(key)
+            found = await self._store.scan(keys.CLUSTER_DOMAIN, wanted[0], _above(wanted[-1]))
+            for record in found:
                 self._take(record)
+            for gone in set(wanted).difference(record.key for record in found):
+                self._drop(gone)
 
     async def read_keys(self, changed: Iterable[str]) -> None:
         """Read keys that this broker just wrote, so that it knows them before it answers."""
@@ -115,3 +118,8 @@ class KeyFollower:
     def _drop(self, key: str) -> None:
         if self._versions.pop(key, None) is not None:
             self._forget(key)
+
+
+def _above(key: str) -> str:
+    """Above this key, and below any other: names have no such character."""
+    return key + "!"

@@ -45,6 +45,9 @@ class ScramCredential:
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
     iterations: int
+    incarnation: str = field(default="", repr=False, compare=False)
+    """The same while a password is set over another one, and new where there was none: who was deleted and
+    added again is not who it was. Empty where it was set before there were any."""
 
 
 class Credentials(Protocol):
@@ -52,6 +55,17 @@ class Credentials(Protocol):
 
     def of(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
         """Empty for an unknown one."""
+
+    def set_last(self, user: str) -> ScramMechanism | None:
+        """Which of them was set last: they may be set one by one. None also where that one cannot be used."""
+
+
+def is_still_there(
+    credentials: Credentials, user: str, mechanism: ScramMechanism, proven: ScramCredential
+) -> bool:
+    """Whether a session stands that proved this credential. As with Kafka, a new password ends none."""
+    held = credentials.of(user).get(mechanism)
+    return held is not None and held.incarnation == proven.incarnation
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -50,6 +50,7 @@ def encode_credential(credential: ScramCredential) -> bytes:
             "stored_key": b64encode(credential.stored_key).decode(),
             "server_key": b64encode(credential.server_key).decode(),
             "iterations": credential.iterations,
+            **({"incarnation": credential.incarnation} if credential.incarnation else {}),
         },
     )
 
@@ -63,6 +64,7 @@ def decode_credential(user: str, value: bytes) -> ScramCredential:
             stored_key=b64decode(fields["stored_key"], validate=True),
             server_key=b64decode(fields["server_key"], validate=True),
             iterations=int(fields["iterations"]),
+            incarnation=str(fields.get("incarnation", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueCorrupt(what, f"{type(error).__name__} in its fields") from None
@@ -109,7 +111,9 @@ class Users:
         self._store = store
         self._runtime = runtime
         self._known: dict[str, dict[ScramMechanism, ScramCredential]] = {}
-        self._followed = KeyFollower(store, runtime, keys.USERS, learn=self._learn, forget=self._forget)
+        self._followed = KeyFollower(
+            store, runtime, keys.USERS, learn=self._learn, forget=self._forget, together=_of_the_same_user
+        )
 
     async def start(self) -> None:
         await self._followed.start()
@@ -120,6 +124,19 @@ class Users:
     def of(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
         return self._known.get(user, _NONE)
 
+    def set_last(self, user: str) -> ScramMechanism | None:
+        """By the versions of the store, which grow."""
+        held = self._known.get(user)
+        if held is None:
+            return None
+        versions = {
+            each: version
+            for each in ScramMechanism
+            if (version := self._followed.version_of(keys.user(user, each.sasl_name))) is not None
+        }
+        last = max(versions, key=versions.__getitem__)
+        return last if last in held else None  # an older one may have been replaced for a reason
+
     def names(self) -> list[str]:
         return sorted(self._known)
 
@@ -127,9 +144,13 @@ class Users:
         """Store a credential, over an older one. Raises `UserFault` and `SecurityUnavailable`."""
         check_upsertion(upsertion.user, upsertion.credential.iterations)
         key = keys.user(upsertion.user, upsertion.mechanism.sasl_name)
-        value = encode_credential(upsertion.credential)
 
         def put_over(before: StoredValue | None) -> Operation | None:
+            if before is None:
+                incarnation = f"{self._runtime.random.getrandbits(64):016x}"
+            else:
+                incarnation = decode_credential(upsertion.user, before.value).incarnation
+            value = encode_credential(replace(upsertion.credential, incarnation=incarnation))
             if before is not None and before.value == value:
                 return None  # an earlier attempt did it
             return Put(key, value, ABSENT if before is None else before.version)
@@ -198,3 +219,11 @@ class Users:
         held.pop(mechanism, None)
         if not held:
             self._known.pop(named[0], None)
+
+
+def _of_the_same_user(key: str) -> list[str]:
+    """The password that was set last counts: without it an older one would, which may be gone as well."""
+    named = keys.credential_of(key)
+    if named is None:
+        return [key]
+    return sorted({key, *(keys.user(named[0], each.sasl_name) for each in ScramMechanism)})

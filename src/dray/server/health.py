@@ -27,7 +27,7 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
 class Health:
     """Alive as long as it answers and no task has ended in its background; ready while it is not draining and
-    every check passes."""
+    every check passes, or is excused."""
 
     def __init__(
         self,
@@ -36,13 +36,16 @@ class Health:
         runtime: Runtime,
         check_seconds: float = 2.0,
         notes: Mapping[str, Note] | None = None,
+        excuses: Mapping[str, Note] | None = None,
     ) -> None:
         """`notes` are shown beside the checks, and do not make a process less ready: None where there is
-        nothing to say."""
+        nothing to say. `excuses`: by check, why a process that fails it is ready all the same; this is shown
+        as a note."""
         self.draining = False
         """Set when the process begins to stop, so that load balancers look elsewhere first."""
         self._checks = dict(checks)
         self._notes = dict(notes or {})
+        self._excuses = dict(excuses or {})
         self._metrics = metrics
         self._runtime = runtime
         self._check_seconds = check_seconds
@@ -95,7 +98,9 @@ class Health:
 
     async def _ready(self, request: HttpRequest) -> HttpAnswer:
         errors = await self.check()
-        healthy = not any(errors.values())
+        failing = {name for name, error in errors.items() if error is not None}
+        excuses = _said({name: note for name, note in self._excuses.items() if name in failing})
+        healthy = failing == excuses.keys()
         status = "draining" if self.draining else "ready" if healthy else "unavailable"
         if not request.known:
             return _json(200 if status == "ready" else 503, {"status": status})
@@ -103,12 +108,16 @@ class Health:
             name: {"ok": True} if error is None else {"ok": False, "error": error}
             for name, error in errors.items()
         }
-        notes = {name: said for name, note in self._notes.items() if (said := note()) is not None}
+        notes = _said(self._notes) | excuses
         body = {"status": status, "checks": checks} | ({"notes": notes} if notes else {})
         return _json(200 if status == "ready" else 503, body)
 
     async def _numbers(self, _request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, self._metrics.exposition(), self._metrics.content_type)
+
+
+def _said(notes: Mapping[str, Note]) -> dict[str, str]:
+    return {name: said for name, note in notes.items() if (said := note()) is not None}
 
 
 def _json(status: int, body: dict[str, Any]) -> HttpAnswer:

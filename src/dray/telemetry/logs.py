@@ -102,9 +102,11 @@ def configure_logging(
 @contextmanager
 def quiet_logs() -> Iterator[None]:
     """For a command that answers one question: what the rooms have to say goes to standard error, if it is a
-    warning or worse. Standard output is the answer's alone."""
+    warning or worse. Standard output is the answer's alone. No secret of the command is shown, as in
+    `configure_logging`."""
     before = structlog.get_config()
     structlog.configure(
+        processors=[structlog.stdlib.add_log_level, mask_secrets, *_rendering("console", sys.stderr)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

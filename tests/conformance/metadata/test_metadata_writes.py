@@ -161,6 +161,20 @@ async def test_versions_grow_with_each_put_of_a_key(store: MetadataStore, other:
     assert versions == sorted(set(versions))
 
 
+async def test_what_is_put_later_in_a_domain_has_a_higher_version(
+    store: MetadataStore, other: MetadataStore
+) -> None:
+    """Whatever its key, and whoever puts it: of a user's passwords the one set last counts."""
+    highest = 0
+    for client in (store, other) * 3:
+        for names in (["/b", "/c"], ["/a"], ["/c", "/a"]):
+            outcomes = await client.write(0, [Put(name, b"") for name in names])
+            versions = [outcome.version for outcome in outcomes]
+            assert min(versions) > highest
+            highest = max(versions)
+        await client.write(0, [Delete("/b")])
+
+
 async def test_domains_are_worlds_apart(store: MetadataStore, other: MetadataStore) -> None:
     await put(store, "/a", b"0", domain=0)
     await put(store, "/a", b"1", domain=1)

@@ -17,7 +17,8 @@ from tests.services.authorization_cases import CASES, Case, Place
 
 _SERVED: Final = {handler.api_key: handler for handler in HANDLERS}
 IN_ALL_VERSIONS: Final = ("allowed", "none")
-"""The other kinds of rights are asked in the last version: what they lead to does not depend on it."""
+"""The other kinds of rights are asked in the last version: what they lead to does not depend on it. `make
+soak` asks all of them in all versions."""
 
 
 _LISTED: Final = {"resource_name", "resource_type"}
@@ -115,21 +116,21 @@ def all_clients() -> Iterator[Client]:
         yield from clients_of(case).values()
 
 
-def versions(case: Case, kind: str, api_key: int) -> Sequence[int]:
+def versions(case: Case, kind: str, api_key: int, *, of_all_kinds: bool) -> Sequence[int]:
     handler = _SERVED[api_key]
     first, last = case.versions
     every = range(max(first, handler.first), min(last, handler.last) + 1)
-    return every if kind in IN_ALL_VERSIONS else every[-1:]
+    return every if of_all_kinds or kind in IN_ALL_VERSIONS else every[-1:]
 
 
-async def run_case(case: Case, clients: Clients) -> dict[str, Any]:
+async def run_case(case: Case, clients: Clients, *, of_all_kinds: bool = False) -> dict[str, Any]:
     """What each kind of client was answered, by kind and version."""
     place = await _find(clients, place_of(case))
     notes: dict[str, Any] = {}
     for kind, client in clients_of(case).items():
         connection = await clients.connect(client.user)
         try:
-            for version in versions(case, kind, case.make(place).API_KEY):
+            for version in versions(case, kind, case.make(place).API_KEY, of_all_kinds=of_all_kinds):
                 place = await _find(clients, place)
                 if case.prepare is not None:
                     await case.prepare(clients.plain.send, place)

@@ -116,4 +116,10 @@ class LogConditions:
         across = random.random() < 0.5
         # Without a draw of its own, so that the schedules of other runs stay as they are.
         carry = replace(carry, across_domains=across, wait_after=0 if carry.pack_entries == 1 else 8)
+        # No rule rests on these two: a hint may be followed long before it is put again.
+        carry = replace(
+            carry,
+            hint_seconds=random.choice((0.3, 1800.0)),
+            standing_seconds=random.choice((0.0, 1.0, 3600.0, 3600.0)),
+        )
         return replace(self, settings=replace(self.settings, carry=carry, pack_look_seconds=look))

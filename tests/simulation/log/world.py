@@ -18,6 +18,7 @@ from tests.simulation.scripted import bucket_is_ours
 
 from dray.cluster.bucket_owner import OWNER
 from dray.log import Collector, Log
+from dray.log.carried_survey import CarriedSurvey, survey_carried
 from dray.log.deletions import MayDelete
 from dray.log.foreign_segments import ForeignStore
 from dray.log.retention import Retention
@@ -36,6 +37,7 @@ from dray.simulation.kernel.runtime import SimulatedRuntime
 
 DOMAINS = 2
 _QUIET_ROUNDS = 4
+_MOST_ROUNDS = 200
 
 
 class Broker:
@@ -209,7 +211,19 @@ class LogWorld:
             except (MetadataError, ObjectError, LogError) as error:
                 raise Violation(f"calm, but {error}") from error
             await asyncio.sleep(settings.orphan_seconds + settings.grace_seconds)
+        await self._go_back(store, last.log)
         await self._check_leftovers(store)
+
+    async def _go_back(self, store: StreamStore, log: Log) -> None:
+        """Carrying ends, as before an older build comes: nothing is left that it could not read."""
+        log.carry(False)
+        for _ in range(_MOST_ROUNDS):
+            for rounds in log._packing:
+                await rounds.run()
+            if not self._keys(keys.CARRIED):
+                break
+        if (left := await survey_carried(store)) != CarriedSurvey():
+            raise Violation(f"an older build would meet {left}")
 
     async def _finish_streams(self, store: StreamStore, last: Broker) -> None:
         """What is left of jobs is done, and what late writes bring back is removed."""

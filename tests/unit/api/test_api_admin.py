@@ -413,6 +413,21 @@ async def test_configs_of_what_is_not_there(broker: Harness) -> None:
         assert (ErrorCode(result.error_code), result.configs) == (code, [])
 
 
+async def test_what_one_listener_has_is_shown_under_its_prefix() -> None:
+    """As Kafka: with the type of the config itself, which has its say behind it."""
+    own, base = "listener.name.people.sasl.enabled.mechanisms", "sasl.enabled.mechanisms"
+    settings = room_settings.api(broker_configs={own: "PLAIN", base: "PLAIN,SCRAM-SHA-512"})
+    async with running(settings, broker_id=4) as broker:
+        result = await describe(broker, BROKER, "4", include_synonyms=True)
+        shown = {one.name: one for one in result.configs}
+        assert (shown[own].value, shown[own].config_type, shown[own].is_sensitive) == ("PLAIN", 7, False)
+        assert [(one.name, one.value, one.source) for one in shown[own].synonyms] == [
+            (own, "PLAIN", 4),
+            (base, "PLAIN,SCRAM-SHA-512", 4),
+            (base, "GSSAPI", 5),
+        ]
+
+
 async def test_a_brokers_configs_are_shown_read_only() -> None:
     options = room_settings.topics(
         reread_interval=3600, sweep_interval=3600, defaults={"retention.ms": " 9 "}

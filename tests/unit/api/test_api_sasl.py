@@ -64,6 +64,7 @@ class Gate:
     def __init__(self, broker: Harness, longest_session_ms: int = 0) -> None:
         self.broker = broker
         self.now = 0.0
+        self.work_takes = 0.0
         self.slept: list[float] = []
 
         def make() -> SaslSession:
@@ -85,7 +86,9 @@ class Gate:
         return round(self.now * 1000)
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        return await self.broker.runtime.in_thread(work)
+        done = await self.broker.runtime.in_thread(work)
+        self.now += self.work_takes
+        return done
 
     # What a client does.
 
@@ -155,6 +158,16 @@ async def test_a_wrong_password_is_answered_late_and_ends_the_connection() -> No
             await gate.refused(request, 1)
         with pytest.raises(RefuseConnection):
             await gate.log_in()
+
+
+@pytest.mark.parametrize("token", [BAD, b"\0nobody\0pencil"])
+@pytest.mark.parametrize("work_takes", [0.001, 0.009])
+async def test_how_long_the_hashing_took_does_not_show(token: bytes, work_takes: float) -> None:
+    async with gated() as gate:
+        gate.work_takes = work_takes
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        await gate.refused(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert gate.now + sum(gate.slept) == pytest.approx(0.1)
 
 
 async def test_an_unknown_mechanism_is_answered_with_those_that_are_served() -> None:
@@ -325,9 +338,22 @@ async def test_a_new_password_ends_no_session() -> None:
     """As with Kafka: the client did prove who it is."""
     async with gated() as gate:
         await gate.log_in()
-        credential = make_credential(ScramMechanism.SHA_256, "another", Random(2))
+        for mechanism in ScramMechanism:
+            credential = make_credential(mechanism, "another", Random(2))
+            await gate.broker.users.put(Upsertion("alice", mechanism, credential))
+            assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+
+
+@pytest.mark.parametrize("password", ["pencil", "another"])
+async def test_a_user_that_was_added_again_is_not_the_one_that_was_deleted(password: str) -> None:
+    """Nothing is asked in between: the gap itself is not seen."""
+    async with gated() as gate:
+        await gate.log_in()
+        await gate.broker.users.delete("alice", ScramMechanism.SHA_256)
+        credential = make_credential(ScramMechanism.SHA_256, password, Random(1))
         await gate.broker.users.put(Upsertion("alice", ScramMechanism.SHA_256, credential))
-        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+        reason, _ = await gate.refused(MetadataRequest(topics=[]), 12)
+        assert reason == "User:alice was deleted"
 
 
 async def test_no_secret_in_what_is_told() -> None:
@@ -365,7 +391,7 @@ async def test_no_secret_in_a_traceback(format: LogFormat, monkeypatch: pytest.M
             structlog.configure(**before)
     logged = stream.getvalue()
     assert "a mistake" in logged
-    assert "_verify" in logged, "the traceback"
+    assert "in verify" in logged, "the traceback"
     assert secret not in logged
 
 

@@ -58,6 +58,23 @@ def test_acls_are_added_listed_and_deleted(tmp_path: Path, capsys: pytest.Captur
     assert listed(data, capsys) == []
 
 
+def test_one_is_told_from_another_that_differs_in_permission_or_pattern_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allows, denies = APP, ("deny", *APP[1:])
+    prefixed = (*APP[:4], "prefixed", "orders")
+    for arguments in (["--allow", "User:app"], ["--deny", "User:app"], ["--allow", "User:app", "--prefixed"]):
+        acl(tmp_path, "add", "-o", "read", "--topic", "orders", *arguments)
+    of_app = ["--principal", "User:app", "--topic", "orders", "-o", "read"]
+    assert sorted(listed(tmp_path, capsys, *of_app)) == sorted([allows, denies, prefixed])
+    assert listed(tmp_path, capsys, *of_app, "--permission", "Deny") == [denies]
+    assert sorted(listed(tmp_path, capsys, *of_app, "--literal")) == sorted([allows, denies])
+    acl(tmp_path, "delete", *of_app, "--permission", "deny", "--execute")
+    assert sorted(listed(tmp_path, capsys)) == sorted([allows, prefixed])
+    acl(tmp_path, "delete", *of_app, "--literal", "--execute")
+    assert listed(tmp_path, capsys) == [prefixed]
+
+
 def test_a_dry_run_adds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     acl(tmp_path, "add", "--allow", "User:app", "-o", "read", "--group", "g", "--dry-run")
     shown = capsys.readouterr().out
@@ -80,6 +97,9 @@ def test_a_dry_run_adds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["delete", "--execute"], "give which"),
         (["delete", "--topic", "absent", "--execute"], "there are no such ACLs"),
         (["list", "--matching"], "--matching needs a name"),
+        (["list", "--permission", "maybe"], "must be one of allow, deny"),
+        (["list", "--topic", "t", "--literal", "--matching"], "give one of --literal, --prefixed"),
+        (["delete", "--topic", "t", "--literal", "--prefixed"], "give one of --literal, --prefixed"),
     ],
 )
 def test_mistakes_are_one_line(

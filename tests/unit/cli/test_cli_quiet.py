@@ -12,6 +12,7 @@ from dray.daemon import catalogs, collection, stores
 from dray.daemon.catalogs import open_tables
 from dray.daemon.collection import CollectionRequest, collect
 from dray.daemon.failures import Failure
+from dray.telemetry import quiet_logs
 
 
 async def chatty(*_: object) -> stores.Stores:
@@ -50,3 +51,17 @@ def test_whoever_collects(
     with pytest.raises(Failure, match="as far as this test goes"):
         collect(settings, CollectionRequest(now=False))
     check(capsys)
+
+
+def test_what_a_quiet_command_says_holds_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    """A traceback names no value of a variable, and a field that is called a secret is masked."""
+    secret = "correct-horse"
+    with quiet_logs():
+        try:
+            raise RuntimeError(f"a mistake of {len(secret)} letters")
+        except RuntimeError:
+            structlog.get_logger().exception("a command failed", password=secret)
+    said = capsys.readouterr().err
+    assert "a mistake" in said
+    assert "Traceback" in said
+    assert secret not in said

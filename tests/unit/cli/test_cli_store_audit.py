@@ -35,7 +35,7 @@ def test_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     added = audited(capsys, tmp_path, "user", "add", "admin", "--password-file", str(password))
     assert added == [("ALTER", "set the password of user admin")]
     assert audited(capsys, tmp_path, "user", "list") == []
-    deleted = audited(capsys, tmp_path, "user", "delete", "admin")
+    deleted = audited(capsys, tmp_path, "user", "delete", "admin", "--execute")
     assert deleted == [("ALTER", "delete the password of user admin")]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
+from tests.services.certificates import make_certificates
 
 from dray.cli.commands.up import console_connected
 from dray.config import ConfigError, Settings, load
@@ -66,6 +68,35 @@ def test_the_advertised_name_is_the_certificates(properties: Path) -> None:
 def test_a_listener_that_is_named_is_used(properties: Path) -> None:
     given = console_connected(settings(properties, DRAY_CONSOLE__LISTENER="OTHER"))
     assert "--bootstrap 127.0.0.1:9098 " in arguments(given)
+
+
+ACLS = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": "User:console"}
+
+
+@pytest.mark.parametrize(
+    ("more", "content", "starts"),
+    [
+        (ACLS, None, False),
+        (ACLS, "security.protocol=SSL\nssl.keystore.location={pair}\n", False),
+        (ACLS | {"DRAY_CONSOLE__AUTH": "sasl"}, None, True),
+        (ACLS, "security.protocol=SSL\n", True),
+        ({}, None, True),
+    ],
+)
+def test_its_login_is_not_lent_to_every_account_of_the_machine(
+    properties: Path, tmp_path: Path, more: dict[str, str], content: str | None, starts: bool
+) -> None:
+    if content is not None:
+        made = make_certificates(tmp_path)
+        pair = tmp_path / "pair.pem"
+        pair.write_text(made.key.read_text() + made.certificate.read_text())
+        properties.write_text(content.format(pair=pair))
+    with structlog.testing.capture_logs() as lines:
+        child = console_child(settings(properties, **more), None, ["127.0.0.1:9092"])
+    assert (child is not None) is starts
+    if not starts:
+        [line] = lines
+        assert "console.auth" in line["reason"]
 
 
 def test_what_does_not_fit_is_one_line(properties: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.services.certificates import make_certificates
+from tests.services.known_users import KnownUsers
 from tests.unit.client.client_fakes import Clock, FrameBroker, Write, answer, running
 
 from dray.client import AuthenticationFailed, ClientError, Cluster, Dialer
@@ -23,18 +23,16 @@ from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 from dray.security.sasl.client import ClientCredential
 from dray.security.sasl.scram import ScramExchange
 from dray.security.sasl.steps import SaslChallenge, SaslSuccess
-from dray.security.scram_credentials import ScramCredential, ScramMechanism, make_credential
+from dray.security.scram_credentials import ScramMechanism, make_credential
 
 PASSWORD = "correct-horse"
 WORDS = "Authentication failed\nduring authentication"
 HANDSHAKE, TOKEN, METADATA = ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA
 
 
-class Known:
-    held = make_credential(ScramMechanism.SHA_256, PASSWORD, Random(1))
-
-    def of(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
-        return {ScramMechanism.SHA_256: self.held} if user == "alice" else {}
+KNOWN = KnownUsers(
+    {"alice": {ScramMechanism.SHA_256: make_credential(ScramMechanism.SHA_256, PASSWORD, Random(1))}}
+)
 
 
 class SaslBroker:
@@ -49,7 +47,7 @@ class SaslBroker:
         self._exchange = self._begin()
 
     def _begin(self) -> ScramExchange:
-        return ScramExchange(ScramMechanism.SHA_256, Known(), lambda: "server")
+        return ScramExchange(ScramMechanism.SHA_256, KNOWN, lambda: "server")
 
     async def __call__(self, header: RequestHeader, body: memoryview, write: Write) -> None:
         if header.api_key == ApiKey.API_VERSIONS:

@@ -48,6 +48,8 @@ class Objects(MemoryObjects):
         self.closed = False
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
+        if self.broken:
+            raise ObjectError("the store is on fire")
         if not self.gate.is_set():
             self.arrived.set()
         await self.gate.wait()
@@ -154,8 +156,31 @@ async def test_a_node_serves_is_ready_and_stops() -> None:
         await KafkaConnection.connect(*node.address)
 
 
-async def test_readiness_follows_each_store() -> None:
-    parts = Parts()
+async def test_while_small_appends_are_carried_a_broker_without_its_object_store_is_ready() -> None:
+    """Clients that begin find it, and all that does not need that store: until the bound is reached."""
+    parts = Parts(settings(DRAY_LOG__CARRY_BACKLOG="64KiB"))
+    await parts.node.start()
+    await eventually(lambda: parts.node.is_carrying)
+    assert await http_status(parts.node, "/readyz") == 200
+    parts.objects.broken = True
+    assert await http_status(parts.node, "/readyz") == 200
+    async with connected(parts.node) as connection:
+        topic = await make_topic(connection, "t")
+        data = batch(plain(bytes(6000)))
+        error = 0
+        while not error:
+            answer = await connection.request(produce_request(topic, bytearray(data)))
+            error = answer.responses[0].partition_responses[0].error_code
+            assert await http_status(parts.node, "/readyz") == (503 if error else 200)
+    parts.objects.broken = False
+    assert await http_status(parts.node, "/readyz") == 200
+    await parts.node.stop()
+
+
+@pytest.mark.parametrize("carry_bytes", ["0", "auto"])
+async def test_readiness_follows_each_store(carry_bytes: str) -> None:
+    parts = Parts(settings(DRAY_LOG__CARRY_BYTES=carry_bytes))
+    parts.node.reads_carried = False  # so it does not carry, whatever the setting says
     await parts.node.start()
     parts.objects.broken = True
     assert await http_status(parts.node, "/readyz") == 503

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+from tests.services.known_users import KnownUsers
 
 from dray.config import ConfigError, Settings, load
 from dray.daemon.client_certificates import read_certificates
@@ -21,6 +22,7 @@ from dray.daemon.security import (
     warn_of_absent_super_users,
     warn_of_open_listeners,
 )
+from dray.daemon.settings import broker_configs
 from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
 from dray.security.acls.model import AclOperation, AclResourceType
@@ -30,11 +32,6 @@ from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
 
 PUBLIC = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
-
-
-class NoUsers:
-    def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
-        return {}
 
 
 def settings(listen: str = "127.0.0.1:0", key_set_file: str = "none", **listeners: object) -> Settings:
@@ -80,8 +77,47 @@ def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[
     assert [line["setting"] for line in lines if line["log_level"] == "warning"] == warned
 
 
+def test_kafka_s_configs_show_what_is_configured(tmp_path: Path) -> None:
+    tls = {"certificate_file": "c", "key_file": "k"}
+    asking = {"address": "127.0.0.1:9094", "protocol": "SASL_SSL", **tls}
+    config = settings(
+        key_set_file=str(tmp_path / "keys.json"),
+        PEOPLE={**asking, "mechanisms": ["SCRAM-SHA-512", "OAUTHBEARER"], "connections": 7},
+        PROGRAMS={
+            "address": "127.0.0.1:9095",
+            "protocol": "SSL",
+            **tls,
+            "client_auth": "required",
+            "client_ca_file": "a",
+            "mapping_rules": "RULE:^CN=(.*)$/$1/",
+        },
+    )
+    shown = broker_configs(config)
+    assert {
+        name: value for name, value in shown.items() if name.startswith(("listener.", "sasl.", "ssl."))
+    } == {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEOPLE:SASL_SSL,PROGRAMS:SSL",
+        "listener.name.people.max.connections": "7",
+        "listener.name.people.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.people.ssl.client.auth": "none",
+        "listener.name.programs.ssl.client.auth": "required",
+        "listener.name.programs.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms": "3600000",
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{tmp_path}/keys.json",
+        "sasl.oauthbearer.sub.claim.name": "sub",
+        "ssl.client.auth": "none",
+    }
+    assert "connections.max.reauth.ms" not in shown, "Kafka's default is ours"
+    longest = config.model_copy(update={"broker": config.broker.model_copy(update={"longest_session": 90.0})})
+    assert broker_configs(longest)["connections.max.reauth.ms"] == "90000"
+    assert "sasl.enabled.mechanisms" not in broker_configs(settings())
+
+
 def test_only_listeners_that_ask_have_sessions() -> None:
-    made = sasl_sessions(settings(OPEN="10.0.0.5:9192", SECURE=ASKING), NoUsers(), SystemRuntime(threads=1))
+    made = sasl_sessions(
+        settings(OPEN="10.0.0.5:9192", SECURE=ASKING), KnownUsers(), SystemRuntime(threads=1)
+    )
     assert list(made) == ["SECURE"]
     one, other = made["SECURE"](), made["SECURE"]()
     assert one.mechanisms == ["SCRAM-SHA-512", "PLAIN"]
@@ -97,7 +133,7 @@ def test_sessions_last_as_long_as_the_config_says(longest: str, milliseconds: in
             "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": ASKING}),
         }
     ).settings
-    [make] = sasl_sessions(config, NoUsers(), SystemRuntime(threads=1)).values()
+    [make] = sasl_sessions(config, KnownUsers(), SystemRuntime(threads=1)).values()
     assert make()._longest_session_ms == milliseconds
 
 
@@ -245,12 +281,9 @@ def test_super_users_that_cannot_log_in_are_one_line(
         environment["DRAY_BROKER__LISTENERS"] = json.dumps({"SECURE": listener})
         environment["DRAY_OAUTH__KEY_SET_FILE"] = "keys.json"
 
-    class Known:
-        def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
-            return {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)} if user == known else {}
-
+    users = KnownUsers({known: {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)}})
     with structlog.testing.capture_logs() as lines:
-        warn_of_absent_super_users(load(environment=environment).settings, Known())
+        warn_of_absent_super_users(load(environment=environment).settings, users)
     if warning is None:
         assert lines == []
     else:

@@ -12,6 +12,7 @@ from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes, r
 
 from dray.log import Log, LogObserver
 from dray.log.carry import EMBEDDED, CarryLimits
+from dray.log.types import LogUnavailable
 from dray.metadata import keys
 
 EACH = replace(EMBEDDED, across_domains=False)
@@ -120,6 +121,22 @@ async def test_a_write_holds_what_those_of_the_domains_would(world: World) -> No
     assert noticed.batches == [2 * DOMAINS]
     assert noticed.switches == ["full"]
     assert len(world.bucket.objects) == 1
+    await log.stop()
+
+
+async def test_failures_are_remembered_for_each_domain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One committer has the streams of all: a failure in one domain must not push out that of another."""
+    monkeypatch.setattr("dray.log.commit.REMEMBERED", 1)
+    log = world.log(commit_seconds=0.0)
+    log.carry(True)
+    streams = await log.create_streams(DOMAINS)
+    for stream in streams:
+        world.store.trap(Fate.REFUSE, "write", keys.high_watermark(stream))
+        with pytest.raises(LogUnavailable):
+            await append(log, stream, batch_bytes([b"first"], producer=(7, 0, 0)))
+    for stream in streams:
+        with pytest.raises(LogUnavailable, match="0 failed before it"):
+            await append(log, stream, batch_bytes([b"second"], producer=(7, 0, 1)))
     await log.stop()
 
 

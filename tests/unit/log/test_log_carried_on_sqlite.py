@@ -38,6 +38,10 @@ SETTINGS = replace(
 )
 
 
+# A process's own: after a power cut there is none of it.
+UNSYNCED = shutil.ignore_patterns("*.doorbells", "*-shm")
+
+
 class Countdown:
     """Kills this process before the call that comes after so many. Only calls that change something count:
     between reads there is nothing new to die of."""
@@ -54,18 +58,23 @@ class Countdown:
 
 class KilledStore(SqliteStore):
     before: Callable[[], None] = staticmethod(lambda: None)
+    after: Callable[[], None] = staticmethod(lambda: None)
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         self.before()
-        return await super().write(domain, operations)
+        outcomes = await super().write(domain, operations)
+        self.after()
+        return outcomes
 
 
 class KilledObjects(LocalStore):
     before: Callable[[], None] = staticmethod(lambda: None)
+    after: Callable[[], None] = staticmethod(lambda: None)
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         self.before()
         await super().put(path, parts)
+        self.after()
 
 
 class Machine:
@@ -207,10 +216,39 @@ def test_what_was_acknowledged_is_there_after_a_power_cut(tmp_path: Path) -> Non
     for acknowledged, size in sizes:
         for number, rest in enumerate((b"", None, bytes(4096 + 24))):
             directory = tmp_path / f"cut-{acknowledged}-{number}"
-            shutil.copytree(
-                tmp_path / "at the end", directory, ignore=shutil.ignore_patterns("*.doorbells", "*-shm")
-            )
+            shutil.copytree(tmp_path / "at the end", directory, ignore=UNSYNCED)
             log_file = directory / "metadata.sqlite-wal"
             whole = log_file.read_bytes()
             log_file.write_bytes(whole[:size] + (whole[size : size + 1000] if rest is None else rest))
             asyncio.run(check_after_power_came_back(directory, acknowledged))
+
+
+async def pack_and_copy(directory: Path, copies: Path) -> None:
+    """After each answer, what is on the disk by then: both stores sync before they answer."""
+
+    def copy() -> None:
+        shutil.copytree(directory, copies / f"{len(list(copies.iterdir())):03}", ignore=UNSYNCED)
+
+    async with Machine(directory) as machine:
+        machine.log.carry(False)
+        machine.store.after = machine.objects.after = copy
+        await machine.pack()
+        machine.store.after = machine.objects.after = lambda: None
+
+
+def test_a_pack_is_ended_after_a_power_cut(tmp_path: Path) -> None:
+    """At each answer of either store. Of what SQLite wrote to its log after that, a part may be there."""
+    filled, copies = tmp_path / "filled", tmp_path / "copies"
+    filled.mkdir()
+    copies.mkdir()
+    assert in_another_process(partial(fill, filled, 2)) == 0
+    assert in_another_process(partial(pack_and_copy, filled, copies)) == 0
+    taken = sorted(copies.iterdir())
+    assert len(taken) > 10, "too few steps to be a pack"
+    log_files = [each / "metadata.sqlite-wal" for each in taken]
+    logs = [each.read_bytes() for each in log_files]
+    for place, directory in enumerate(taken):
+        if place % 2 and place + 1 < len(taken):
+            size = len(logs[place])
+            log_files[place].write_bytes(logs[place] + logs[place + 1][size : size + 1000])
+        assert in_another_process(partial(check_and_finish, directory)) == 0, f"cut after {place} answers"

@@ -4,124 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, Trap
-from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes, read, start_append, values_in
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, start_append
+from tests.unit.log.packing_harness import (
+    DAY_MS,
+    LIMITS,
+    READ,
+    VALUES,
+    Noticed,
+    carrying,
+    check,
+    collect,
+    entries,
+    fill,
+    pack,
+    packing_world,
+    read_all,
+    streams_of,
+)
 
-from dray.log import Log, LogObserver
-from dray.log.carried_hints import STANDING_SECONDS
-from dray.log.carry import EMBEDDED
-from dray.log.entries import IndexEntry
 from dray.log.jobs import Job, JobState
-from dray.log.stream_state import load_stream_state
-from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import Limits
+from dray.metadata.contract import Delete, Limits
+from dray.records import stamp_append_time, validate
 from dray.wal import object_path
-
-ORPHAN = 30.0
-DAY_MS = 24 * 3_600_000
-LIMITS = replace(EMBEDDED, pack_entries=3, pack_seconds=600.0)
-VALUES = [b"a", b"b", b"c", b"d"]
-READ = list(enumerate(VALUES))
-
-
-class Noticed(LogObserver):
-    def __init__(self) -> None:
-        self.entries: list[int] = []
-        self.lost = 0
-        self.carried_bytes: dict[int, int] = {}
-        self.age = 0.0
-
-    def packed(self, entries: int, size: int) -> None:
-        assert size > 0
-        self.entries.append(entries)
-
-    def pack_lost(self) -> None:
-        self.lost += 1
-
-    def backlog(self, domain: int, size: int, age: float) -> None:
-        self.carried_bytes[domain] = size
-        self.age = max(self.age, age)
 
 
 @pytest.fixture
 async def world() -> World:
-    settings = replace(
-        QUICK,
-        carry=LIMITS,
-        pack_look_seconds=1e9,
-        orphan_seconds=ORPHAN,
-        grace_seconds=0.0,
-        retry_limit=1,
-        tail_cache_bytes=0,
-        segment_cache_bytes=0,
-    )
-    return World(settings=settings)
-
-
-def carrying(world: World, observer: LogObserver | None = None) -> Log:
-    log = world.log(observer)
-    log.carry(True)
-    return log
-
-
-async def fill(log: Log, streams: int = 1) -> list[int]:
-    """Three carried entries and a carried head each, of one producer, in one domain."""
-    made = (await log.create_streams(streams * DOMAINS))[::DOMAINS]
-    for sequence, value in enumerate(VALUES):
-        for stream in made:
-            await append(log, stream, batch_bytes([value], producer=(9, 0, sequence)))
-    return made
-
-
-async def pack(log: Log) -> None:
-    for rounds in log._packing:
-        await rounds.run()
-
-
-def streams_of(world: World) -> StreamStore:
-    return StreamStore(world.store, DOMAINS, world.settings.producer_expiry_ms)
-
-
-async def read_all(world: World, stream: int) -> list[tuple[int, bytes]]:
-    """By a broker that comes anew. In the middle of a swap an answer ends where another entry begins."""
-    log = world.log()
-    found: list[tuple[int, bytes]] = []
-    while more := values_in(await read(log, stream, len(found))):
-        found += [each for each in more if each[0] >= len(found)]
-    return found
-
-
-async def entries(world: World, stream: int) -> list[IndexEntry]:
-    view = await streams_of(world).view(stream)
-    assert view is not None
-    return [entry.value for entry in view.entries]
-
-
-async def check(world: World, streams: Sequence[int], objects: int) -> None:
-    """All is read, no key and no object is left over, and producers are known."""
-    for stream in streams:
-        assert await read_all(world, stream) == READ
-        state = await load_stream_state(streams_of(world), stream)
-        found = state.producers.get(9)
-        assert found is not None
-        assert found.batches[-1].base_offset == 3
-        assert (await streams_of(world).job(stream)).value.state is JobState.DONE
-    assert len(world.bucket.objects) == len(world.keys(keys.OBJECTS)) == objects
-    assert world.keys(keys.STAGING) == []
-    held = {
-        (entry.object_id, stream)
-        for stream in streams
-        for entry in await entries(world, stream)
-        if entry.is_referenced
-    }
-    found_references = {
-        (keys.wal_id_of(key), int(key.rpartition("/")[2])) for key in world.keys(keys.REFERENCES)
-    }
-    assert found_references == held
+    return packing_world()
 
 
 async def test_carried_entries_of_many_streams_become_one_object(world: World) -> None:
@@ -139,90 +52,69 @@ async def test_carried_entries_of_many_streams_become_one_object(world: World) -
     await log.stop()
 
 
-async def test_below_every_bound_nothing_is_packed(world: World) -> None:
-    log = carrying(world)
-    [stream] = await log.create_streams(1)
-    await append(log, stream, batch_bytes([b"a"]))
-    await append(log, stream, batch_bytes([b"b"]))
-    await pack(log)
-    assert world.bucket.objects == {}
-    await log.stop()
-
-
-async def test_what_is_old_is_packed_with_its_head(world: World) -> None:
-    noticed = Noticed()
-    log = carrying(world, noticed)
-    [stream] = await fill(log)
-    await asyncio.sleep(LIMITS.pack_seconds + 1)
-    await pack(log)
-    assert [(entry.start, entry.end) for entry in await entries(world, stream)] == [(0, 4)]
-    await check(world, [stream], objects=1)
-    assert sum(noticed.carried_bytes.values()) == 0
-    await log.stop()
-
-
-async def test_while_nothing_is_carried_all_that_was_is_packed(world: World) -> None:
-    """The way back to an older build: the setting is 0, by a broker that has carried nothing itself."""
-    before = carrying(world)
-    streams = await fill(before, 2)
-    await before.stop()
-    assert len(world.keys(keys.CARRIED)) == 2
-    after = world.log(carry=None)
-    await pack(after)
-    await pack(after)
-    for stream in streams:
-        assert not any(entry.is_carried for entry in await entries(world, stream))
-        view = await streams_of(world).view(stream)
-        assert view is not None
-        assert view.high_watermark.value.head is None
-    assert world.keys(keys.CARRIED) == []
-    await check(world, streams, objects=1)
-
-
-async def test_what_a_broker_left_is_found_by_its_hint(world: World) -> None:
-    gone = carrying(world)
-    [stream] = await fill(gone)
-    other = carrying(world)
-    await pack(other)
-    assert world.bucket.objects == {}, "its broker may be at work"
-    await asyncio.sleep(STANDING_SECONDS + 1)
-    await pack(other)
-    await asyncio.sleep(LIMITS.pack_seconds + 61)
-    await pack(other)
-    await check(world, [stream], objects=2 if len(world.bucket.objects) == 2 else 1)
-    assert not any(entry.is_carried for entry in await entries(world, stream))
-    await asyncio.sleep(61)
-    await pack(other)
-    assert world.keys(keys.CARRIED) == []
-    await gone.stop()
-    await other.stop()
-
-
-async def test_a_hint_that_was_renewed_is_left_to_its_broker(world: World) -> None:
-    log = carrying(world)
-    [stream] = await fill(log)
-    other = carrying(world)
-    await pack(other)
-    await asyncio.sleep(STANDING_SECONDS - 60)
-    await append(log, stream, batch_bytes([b"e"], producer=(9, 0, 4)))
-    await asyncio.sleep(120)
-    await pack(other)
-    assert world.bucket.objects == {}
-    await log.stop()
-    await other.stop()
-
-
 async def test_entries_of_two_days_are_not_merged(world: World) -> None:
     log = carrying(world)
     [stream] = await log.create_streams(1)
     for time in (DAY_MS - 2, DAY_MS - 1, DAY_MS, DAY_MS + 1, DAY_MS + 2):
-        await append(log, stream, batch_bytes([b"x"], timestamps=[time]))
+        await append(log, stream, stamped(time), time)
     for _ in range(3):
         await asyncio.sleep(LIMITS.pack_seconds + 1)
         await pack(log)
     found = await entries(world, stream)
     assert [(entry.start, entry.end) for entry in found] == [(0, 2), (2, 5)]
     assert not any(entry.is_carried for entry in found)
+    await log.stop()
+
+
+def stamped(time: int) -> bytearray:
+    """As a broker does it for topics with LogAppendTime."""
+    data = batch_bytes([b"x"])
+    [batch] = validate(data, max_batch_bytes=EVERYTHING, max_decompressed_bytes=EVERYTHING)
+    stamp_append_time(data, batch, time)
+    return data
+
+
+async def test_times_of_two_days_stay_apart_with_those_of_producers_between_them(world: World) -> None:
+    """The topic's config was changed, and changed back."""
+    log = carrying(world)
+    [stream] = await log.create_streams(1)
+    await append(log, stream, stamped(DAY_MS - 1), DAY_MS - 1)
+    await append(log, stream, batch_bytes([b"x"], timestamps=[DAY_MS]))
+    await append(log, stream, stamped(DAY_MS), DAY_MS)
+    await asyncio.sleep(LIMITS.pack_seconds + 1)
+    await pack(log)
+    assert [(entry.start, entry.end) for entry in await entries(world, stream)] == [(0, 2), (2, 3)]
+    await log.stop()
+
+
+async def test_times_of_producers_part_nothing(world: World) -> None:
+    """They jump: a pack of each of them would be an object of each record."""
+    log = carrying(world)
+    [stream] = await log.create_streams(1)
+    for number in range(20):
+        times = [number % 3 * DAY_MS, number % 5 * DAY_MS]
+        await append(log, stream, batch_bytes([b"x", b"y"], timestamps=times))
+    await asyncio.sleep(LIMITS.pack_seconds + 1)
+    await pack(log)
+    assert [(entry.start, entry.end) for entry in await entries(world, stream)] == [(0, 40)]
+    assert len(world.bucket.objects) == 1
+    await log.stop()
+
+
+async def test_a_stream_of_many_runs_does_not_become_as_many_objects_at_once(world: World) -> None:
+    """Objects lie between its carried entries, so each takes a pack of its own."""
+    log = carrying(world)
+    [stream] = await log.create_streams(1)
+    for _ in range(20):
+        await append(log, stream, batch_bytes([b"small"]))
+        await append(log, stream, batch_bytes([bytes(20_000)]))
+        await asyncio.sleep(1)
+    await asyncio.sleep(LIMITS.pack_seconds)
+    left = []
+    for _ in range(2):
+        await pack(log)
+        left.append(sum([entry.is_carried for entry in await entries(world, stream)]))
+    assert left == [12, 4]
     await log.stop()
 
 
@@ -252,18 +144,6 @@ async def test_small_limits_of_the_store_make_several_writes(world: World) -> No
 
 
 # --- what goes wrong
-
-
-async def test_an_object_store_that_is_away_leaves_all_as_it_is(world: World) -> None:
-    log = carrying(world)
-    [stream] = await fill(log)
-    world.objects.trap(Fate.REFUSE, "put")
-    await pack(log)
-    assert len(await entries(world, stream)) == 3
-    await pack(log)
-    await collect(world)
-    await check(world, [stream], objects=1)
-    await log.stop()
 
 
 async def test_a_job_that_another_began_is_not_packed_over(world: World) -> None:
@@ -358,12 +238,46 @@ async def test_a_pack_that_ends_while_its_stream_is_swept_leaves_nothing(world: 
     await log.stop()
 
 
-async def collect(world: World) -> None:
-    """Long enough for every orphan to be found and resolved."""
-    collector = world.log().collector
-    for _ in range(3):
-        await collector.run()
-        await asyncio.sleep(ORPHAN + 1)
+async def test_a_pack_that_is_decided_while_its_stream_is_swept_leaves_nothing(world: World) -> None:
+    """The sweep has read the job; then the pack is decided, and its packer dies."""
+    log = carrying(world)
+    [stream] = await fill(log)
+    decides = world.store.hold("write", "/job")
+    packing = asyncio.ensure_future(pack(log))
+    await decides.reached()
+    dies = world.store.hold("get", "/producers")
+    other = world.log()
+    await other.close_streams([stream])
+    leftovers = world.store.hold("write", "/closed-streams/")
+    sweeping = asyncio.ensure_future(other.sweep_streams([stream]))
+    await leftovers.reached()
+    decides.release()
+    await dies.reached()
+    packing.cancel()
+    leftovers.release()
+    await sweeping
+    assert world.keys(keys.job(stream)) == world.keys(keys.REFERENCES) == []
+    await collect(world)
+    assert world.bucket.objects == {}
+
+
+async def test_a_pack_of_a_stream_that_was_swept_is_ended(world: World) -> None:
+    """By a sweep that did not see it: as builds before this one did it."""
+    log = carrying(world)
+    [stream] = await fill(log)
+    swaps = world.store.hold("get", "/producers")
+    packing = asyncio.ensure_future(pack(log))
+    await swaps.reached()
+    other = world.log()
+    await other.close_streams([stream])
+    swept = [key for key in world.keys(keys.stream(stream)) if key != keys.high_watermark(stream)]
+    await world.store.write(0, [Delete(key) for key in swept])
+    swaps.release()
+    await packing
+    assert world.keys(keys.job(stream)) == world.keys(keys.REFERENCES) == []
+    await collect(world)
+    assert world.bucket.objects == {}
+    await log.stop()
 
 
 # --- killed anywhere

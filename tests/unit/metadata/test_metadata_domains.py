@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
 
-from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Outcome, Put, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, Change, MetadataStore, Outcome, Put, Unavailable
 from dray.metadata.domains import domains_writer
 from dray.metadata.sqlite import SqliteStore
 from dray.metadata.sqlite.writer import AnyWrite, GroupWriter
@@ -63,6 +64,39 @@ async def test_sqlite_takes_them_in_one_transaction(
     assert [type(outcomes) for outcomes in found] == [list] * 4
     assert transactions == [4]
     assert len(handed_over) == 1, "all at once, or the thread may begin with the first alone"
+    await store.close()
+    runtime.close()
+
+
+async def test_the_watchers_of_this_process_are_not_woken_and_those_of_others_are(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    ours, theirs = [SqliteStore(tmp_path / "metadata.sqlite", runtime) for _ in range(2)]
+    await ours.open()
+    await theirs.open()
+    own, foreign = aiter(ours.watch(0)), aiter(theirs.watch(0))
+    assert await anext(own) == await anext(foreign) == Change(None)
+    await ours.write_domains([(0, [Put("/known", b"x")]), (1, [Put("/known", b"x")])])
+    async with asyncio.timeout(60):
+        assert await anext(foreign) == Change("/known")
+        await ours.write(0, [Put("/news", b"x")])
+        assert await anext(own) == Change("/news")
+    for store in (ours, theirs):
+        await store.close()
+    runtime.close()
+
+
+async def test_what_shares_a_transaction_with_such_a_write_is_told(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    store = SqliteStore(tmp_path / "metadata.sqlite", runtime)
+    await store.open()
+    watch = aiter(store.watch(0))
+    assert await anext(watch) == Change(None)
+    known = asyncio.ensure_future(store.write_domains([(0, [Put("/known", b"x")])]))
+    news = asyncio.ensure_future(store.write(0, [Put("/news", b"x")]))
+    await asyncio.wait([known, news])
+    async with asyncio.timeout(60):
+        while await anext(watch) != Change("/news"):
+            pass
     await store.close()
     runtime.close()
 

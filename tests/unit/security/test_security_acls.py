@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.security.acls.authorization import host_of
 from dray.security.acls.decision import AclIndex, Authorizer
 from dray.security.acls.model import (
     CLUSTER_NAME,
@@ -116,6 +117,22 @@ def test_what_an_allow_implies_and_a_deny_does_not() -> None:
     assert may([acl(operation=Op.ALTER_CONFIGS)], Op.DESCRIBE_CONFIGS)
     assert not may([acl(operation=Op.ALTER)], Op.DESCRIBE_CONFIGS)
     assert not may([acl(operation=Op.DESCRIBE)], Op.READ)
+
+
+@pytest.mark.parametrize("written", ["::1", "0:0:0:0:0:0:0:1", "0::0001"])
+def test_an_address_counts_however_it_was_written(written: str) -> None:
+    peer = host_of("[::1]:4000")
+    denied = [acl(host="*"), acl(host=written, permission=DENY)]
+    for acls, allowed in (([acl(host=written)], True), (denied, False)):
+        index = AclIndex(acls)
+        authorizer = Authorizer(index)
+        assert authorizer.allowed("User:alice", peer, Op.READ, TOPIC, "orders") is allowed
+        assert authorizer.allowed_on_some("User:alice", peer, Op.READ, TOPIC) is allowed
+        assert not authorizer.allowed("User:bob", peer, Op.READ, TOPIC, "orders")
+        assert index.matching(AclFilter(host=written)) == acls[-1:], "shown as it was written"
+    both = AclIndex([acl(host="::1"), acl(host="0::1")])
+    both.remove(acl(host="::1"))
+    assert Authorizer(both).allowed("User:alice", peer, Op.READ, TOPIC, "orders")
 
 
 # --- a plain reading

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.services.known_users import KnownUsers
 
 from dray.security.sasl.client import (
     MECHANISMS,
@@ -21,7 +21,7 @@ from dray.security.sasl.client import (
 )
 from dray.security.sasl.scram import ScramExchange
 from dray.security.sasl.steps import SaslChallenge, SaslRefusal, SaslSuccess
-from dray.security.scram_credentials import ScramCredential, ScramMechanism, make_credential
+from dray.security.scram_credentials import ScramMechanism, make_credential
 
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -57,18 +57,14 @@ def test_the_vectors_of_rfc_7677() -> None:
     assert made.is_complete
 
 
-class Known:
-    def __init__(self, user: str, mechanism: ScramMechanism, password: str) -> None:
-        self._held = {user: {mechanism: make_credential(mechanism, password, Random(1), 5000)}}
-
-    def of(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
-        return self._held.get(user, {})
+def known(user: str, mechanism: ScramMechanism, password: str) -> KnownUsers:
+    return KnownUsers({user: {mechanism: make_credential(mechanism, password, Random(1), 5000)}})
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", ["alice", "a=b,c", "team/reader"])
 def test_our_server_and_our_client_agree(mechanism: ScramMechanism, user: str) -> None:
-    server = ScramExchange(mechanism, Known(user, mechanism, "päss,=word"), lambda: "server")
+    server = ScramExchange(mechanism, known(user, mechanism, "päss,=word"), lambda: "server")
     made = begin_exchange(ClientCredential(mechanism.sasl_name, user, "päss,=word"), Random(2))
     challenge = server.evaluate(made.begin())
     assert isinstance(challenge, SaslChallenge)
@@ -83,7 +79,7 @@ def test_our_server_and_our_client_agree(mechanism: ScramMechanism, user: str) -
 
 def test_our_server_refuses_a_wrong_password() -> None:
     server = ScramExchange(
-        ScramMechanism.SHA_512, Known("alice", ScramMechanism.SHA_512, "right"), lambda: "server"
+        ScramMechanism.SHA_512, known("alice", ScramMechanism.SHA_512, "right"), lambda: "server"
     )
     made = begin_exchange(ClientCredential("SCRAM-SHA-512", "alice", "wrong"), Random(2))
     challenge = server.evaluate(made.begin())

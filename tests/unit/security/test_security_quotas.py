@@ -158,6 +158,28 @@ def test_addresses() -> None:
     assert table.connection_rate("1.2.3.5") == 7.0
 
 
+@pytest.mark.parametrize("written", ["::1", "0:0:0:0:0:0:0:1", "0000::0001", "0:0:0:0:0:0:0.0.0.1"])
+def test_an_address_has_its_quota_however_it_was_written(written: str) -> None:
+    entity = QuotaEntity(ip=(written,))
+    quota = Throttle(QuotaTable({entity: {CONNECTION_CREATION_RATE: 1.0}}))
+    assert [quota.connect("::2", 0) for _ in range(99)] == [0] * 99
+    assert any(quota.connect("::1", 0) for _ in range(99))
+    quota.table.put(QuotaEntity(ip=("::0:1",)), {CONNECTION_CREATION_RATE: 5.0})
+    assert quota.table.connection_rate("0:0:0:0:0:0:0:1") == 1.0, "the least of two"
+    quota.table.remove(entity)
+    assert quota.table.connection_rate("0:0:0:0:0:0:0:1") == 5.0
+    quota.table.remove(QuotaEntity(ip=("::0:1",)))
+    assert quota.table.connection_rate("0:0:0:0:0:0:0:1") is None
+
+
+def test_an_ipv4_address_has_its_quota_on_a_socket_of_ipv6_too() -> None:
+    """And is one: a client does not have it twice."""
+    quota = Throttle(QuotaTable({QuotaEntity(ip=("10.1.2.3",)): {CONNECTION_CREATION_RATE: 1.0}}))
+    while not quota.connect("10.1.2.3", 0):
+        pass
+    assert quota.connect("::ffff:10.1.2.3", 0)
+
+
 @pytest.mark.parametrize(
     ("entity", "key", "value", "fault"),
     [

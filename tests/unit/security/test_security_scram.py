@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.services.known_users import KnownUsers
 
 from dray.security.sasl.plain import PlainExchange
 from dray.security.sasl.scram import ScramExchange, ScramState, random_nonce
@@ -32,14 +32,6 @@ PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 FINAL = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}"
 
 
-class Known:
-    def __init__(self, credentials: Mapping[str, Mapping[ScramMechanism, ScramCredential]]) -> None:
-        self._credentials = credentials
-
-    def of(self, user: str) -> Mapping[ScramMechanism, ScramCredential]:
-        return self._credentials.get(user, {})
-
-
 def credential(
     mechanism: ScramMechanism, password: str, salt: bytes = SALT, iterations: int = 4096
 ) -> ScramCredential:
@@ -53,7 +45,7 @@ def exchange(
     user: str = "user",
     iterations: int = 4096,
 ) -> ScramExchange:
-    known = Known({user: {mechanism: credential(mechanism, password, iterations=iterations)}})
+    known = KnownUsers({user: {mechanism: credential(mechanism, password, iterations=iterations)}})
     return ScramExchange(mechanism, known, lambda: SERVER_NONCE)
 
 
@@ -100,7 +92,7 @@ class Client:
 @pytest.mark.parametrize("name", ["alice", "a=b,c", "team/reader"])
 def test_a_client_by_the_book_is_let_in(mechanism: ScramMechanism, name: str) -> None:
     made = make_credential(mechanism, "päss,=word", Random(1))
-    server = ScramExchange(mechanism, Known({name: {mechanism: made}}), lambda: random_nonce(Random(2)))
+    server = ScramExchange(mechanism, KnownUsers({name: {mechanism: made}}), lambda: random_nonce(Random(2)))
     client = Client(name, "päss,=word", mechanism.hash_name)
     challenge = server.evaluate(b"n,," + client.bare.encode())
     assert isinstance(challenge, SaslChallenge)
@@ -115,7 +107,7 @@ def test_a_proof_over_something_else_than_was_said_is_refused(binding: str, nonc
     """The proof is right for what the client says: but it is not what the server said."""
     made = make_credential(ScramMechanism.SHA_256, "pencil", Random(1))
     server = ScramExchange(
-        ScramMechanism.SHA_256, Known({"alice": {ScramMechanism.SHA_256: made}}), lambda: "server"
+        ScramMechanism.SHA_256, KnownUsers({"alice": {ScramMechanism.SHA_256: made}}), lambda: "server"
     )
     client = Client("alice", "pencil", "sha256")
     challenge = server.evaluate(b"n,," + client.bare.encode())
@@ -182,14 +174,14 @@ def test_a_wrong_password_is_refused() -> None:
 
 
 def test_a_proof_is_good_for_one_nonce() -> None:
-    known = Known({"user": {ScramMechanism.SHA_256: credential(ScramMechanism.SHA_256, "pencil")}})
+    known = KnownUsers({"user": {ScramMechanism.SHA_256: credential(ScramMechanism.SHA_256, "pencil")}})
     server = ScramExchange(ScramMechanism.SHA_256, known, lambda: "another")
     begun(server)
     assert isinstance(server.evaluate(FINAL.encode()), SaslRefusal)
 
 
 def test_a_credential_of_one_mechanism_is_not_used_for_the_other() -> None:
-    known = Known({"user": {ScramMechanism.SHA_512: credential(ScramMechanism.SHA_512, "pencil")}})
+    known = KnownUsers({"user": {ScramMechanism.SHA_512: credential(ScramMechanism.SHA_512, "pencil")}})
     server = ScramExchange(ScramMechanism.SHA_256, known, lambda: SERVER_NONCE)
     assert isinstance(server.evaluate(f"n,,n=user,r={CLIENT_NONCE}".encode()), SaslRefusal)
 
@@ -220,7 +212,7 @@ def test_nonces_are_long_and_differ() -> None:
 
 def plain(token: bytes, password: str = "pencil") -> SaslStep:
     made = {ScramMechanism.SHA_512: credential(ScramMechanism.SHA_512, password)}
-    step = PlainExchange(Known({"user": made})).evaluate(token)
+    step = PlainExchange(KnownUsers({"user": made})).evaluate(token)
     return step.work() if isinstance(step, SaslWork) else step
 
 
@@ -254,35 +246,35 @@ def test_plain_is_refused_in_kafkas_words(token: bytes, message: str) -> None:
     assert step.message == message
 
 
-def test_either_credential_of_a_user_will_do() -> None:
-    """They may be of different passwords: kafka-configs.sh sets them one by one."""
-    known = Known(
-        {
-            "user": {
-                ScramMechanism.SHA_256: credential(ScramMechanism.SHA_256, "old"),
-                ScramMechanism.SHA_512: credential(ScramMechanism.SHA_512, "new"),
-            }
-        }
-    )
-    for password in ("old", "new"):
-        step = PlainExchange(known).evaluate(f"\0user\0{password}".encode())
+@pytest.mark.parametrize("last", ScramMechanism)
+def test_plain_takes_the_password_that_was_set_last(last: ScramMechanism) -> None:
+    """kafka-configs.sh sets them one by one: what was changed must not be taken any more."""
+    set_one_by_one = {
+        each: credential(each, "new" if each is last else "old")
+        for each in sorted(ScramMechanism, key=lambda each: each is last)
+    }
+    for password, wanted in (("new", SaslSuccess), ("old", SaslRefusal)):
+        step = PlainExchange(KnownUsers({"user": set_one_by_one})).evaluate(f"\0user\0{password}".encode())
         assert isinstance(step, SaslWork)
-        assert step.work() == SaslSuccess("user")
+        assert isinstance(step.work(), wanted)
 
 
 def test_an_unknown_user_costs_as_much_as_a_wrong_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[int] = []
+    """Of a user as `drayd admin user add` makes it."""
+    made = {each: credential(each, "pencil") for each in (ScramMechanism.SHA_512, ScramMechanism.SHA_256)}
+    hashed: list[tuple[str, int]] = []
     genuine = hashlib.pbkdf2_hmac
 
     def counted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-        hashed.append(iterations)
+        hashed.append((name, iterations))
         return genuine(name, password, salt, iterations)
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
-    step = PlainExchange(Known({})).evaluate(b"\0nobody\0pencil")
-    assert isinstance(step, SaslWork)
-    assert isinstance(step.work(), SaslRefusal)
-    assert hashed == [4096]
+    for user in ("nobody", "user"):
+        step = PlainExchange(KnownUsers({"user": made})).evaluate(f"\0{user}\0wrong".encode())
+        assert isinstance(step, SaslWork)
+        assert isinstance(step.work(), SaslRefusal)
+    assert hashed == [("sha256", 4096)] * 2
 
 
 def test_a_credential_verifies_its_password_and_shows_no_secret() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -35,6 +36,7 @@ from dray.security.scram_credentials import (
     ScramCredential,
     ScramMechanism,
     credential_from_salted,
+    is_still_there,
     make_credential,
     salted_password,
     verify_password,
@@ -124,6 +126,10 @@ def test_the_stored_forms() -> None:
     assert encode_credential(made) == stored
     assert decode_credential("alice", stored) == made
     assert b"pencil" not in stored
+    assert decode_credential("alice", stored).incarnation == ""
+    stored = (VALUES / "credential-incarnation.v1.bin").read_bytes()
+    assert encode_credential(replace(made, incarnation="5eed5eed5eed5eed")) == stored
+    assert decode_credential("alice", stored).incarnation == "5eed5eed5eed5eed"
     quotas = {PRODUCER_BYTE_RATE: 1048576.0, "request_percentage": 12.5}
     stored = (VALUES / "client-quotas.v1.bin").read_bytes()
     assert quota_store.encode_quotas(quotas) == stored
@@ -192,6 +198,59 @@ async def test_a_watch_that_says_nothing_is_made_up_for() -> None:
     await asyncio.sleep(REREAD_SECONDS + 1)
     assert two.users.names() == []
     assert not two.reads()
+
+
+@simulated
+async def test_who_was_deleted_and_added_again_is_another_though_nobody_saw_it_go() -> None:
+    """A watch is a hint, and a re-read sees what is there: only the value can tell."""
+    state = MemoryState()
+    one, two = await SecuredBroker(state, 1).start(), await SecuredBroker(state, 2).start()
+    await one.users.put(Upsertion("alice", SHA_256, credential()))
+    await asyncio.sleep(1.0)
+    proven = two.users.of("alice")[SHA_256]
+    two.store.deaf = True
+    await one.users.put(Upsertion("alice", SHA_256, credential("another")))
+    await asyncio.sleep(REREAD_SECONDS + 1)
+    assert two.users.of("alice")[SHA_256] != proven
+    assert is_still_there(two.users, "alice", SHA_256, proven), "a new password is the same user's"
+    await one.users.delete("alice", SHA_256)
+    await one.users.put(Upsertion("alice", SHA_256, credential("another")))
+    await asyncio.sleep(REREAD_SECONDS + 1)
+    assert not is_still_there(two.users, "alice", SHA_256, proven)
+
+
+@simulated
+async def test_every_broker_knows_which_password_was_set_last() -> None:
+    state = MemoryState()
+    one, two = await SecuredBroker(state, 1).start(), await SecuredBroker(state, 2).start()
+    for seed, mechanism in enumerate((SHA_256, SHA_512, SHA_256, SHA_512, SHA_512, SHA_256)):
+        made = make_credential(mechanism, "pencil", Random(seed))
+        await one.users.put(Upsertion("alice", mechanism, made))
+        await asyncio.sleep(1.0)
+        newcomer = await SecuredBroker(state, 3).start()
+        for broker in (one, two, newcomer):
+            assert broker.users.set_last("alice") is mechanism
+        await newcomer.users.stop()
+    await one.users.delete("alice", SHA_256)
+    assert one.users.set_last("alice") is SHA_512
+
+
+@simulated
+async def test_an_older_password_does_not_come_back_where_a_hint_was_lost() -> None:
+    """The older one is deleted first, which nobody hears of; then the one that counts."""
+    state = MemoryState()
+    one, two = await SecuredBroker(state, 1).start(), await SecuredBroker(state, 2).start()
+    for mechanism in (SHA_256, SHA_512):
+        await one.users.put(Upsertion("alice", mechanism, make_credential(mechanism, "pencil", Random(1))))
+    await asyncio.sleep(1.0)
+    two.store.deaf = True
+    await one.users.delete("alice", SHA_256)
+    await asyncio.sleep(1.0)
+    assert two.users.set_last("alice") is SHA_512
+    two.store.deaf = False
+    await one.users.delete("alice", SHA_512)
+    await asyncio.sleep(1.0)
+    assert two.users.of("alice") == {}
 
 
 @simulated
@@ -377,6 +436,17 @@ async def test_an_acl_of_a_newer_build_narrows_and_never_widens() -> None:
     await broker.store.write(0, [Put(key_of(ALICE_READS), b"\x01{}")])
     await asyncio.sleep(1.0)
     assert broker.reads(), "written anew in a format that is known"
+
+
+@simulated
+async def test_an_older_password_does_not_count_beside_one_that_cannot_be_read() -> None:
+    broker = await SecuredBroker(MemoryState()).start()
+    await broker.users.put(Upsertion("alice", SHA_256, credential()))
+    assert broker.users.set_last("alice") is SHA_256
+    await broker.store.write(0, [Put(keys.user("alice", SHA_512.sasl_name), b"\x02{}")])
+    await asyncio.sleep(1.0)
+    assert broker.users.set_last("alice") is None
+    assert set(broker.users.of("alice")) == {SHA_256}, "SCRAM asks for one of them"
 
 
 @simulated

@@ -18,9 +18,9 @@ from dray.telemetry import Metrics
 
 
 @asynccontextmanager
-async def serving(checks=None, routes=None, check_seconds=2.0, notes=None, **settings):
+async def serving(checks=None, routes=None, check_seconds=2.0, notes=None, excuses=None, **settings):
     runtime = SystemRuntime()
-    health = Health(checks or {}, Metrics(), runtime, check_seconds, notes)
+    health = Health(checks or {}, Metrics(), runtime, check_seconds, notes, excuses)
     server = HttpServer({**health.routes(), **(routes or {})}, runtime, HttpSettings(port=0, **settings))
     cast(Any, server).health = health
     await server.start()
@@ -61,6 +61,32 @@ def test_a_note_is_shown_and_makes_nothing_less_ready(run):
             said.pop(0)
             status, _, body = await get(server, "/readyz")
             assert (status, "notes" in json.loads(body)) == (200, False)
+
+    run(scenario())
+
+
+def test_a_check_that_fails_may_be_excused(run):
+    async def scenario():
+        async def bad():
+            raise ConnectionError("no route")
+
+        said = ["it goes on", None]
+        checks = {"objects": bad}
+        async with serving(checks, excuses={"objects": lambda: said[0]}) as server:
+            status, _, body = await get(server, "/readyz")
+            assert (status, json.loads(body)) == (
+                200,
+                {
+                    "status": "ready",
+                    "checks": {"objects": {"ok": False, "error": "ConnectionError: no route"}},
+                    "notes": {"objects": "it goes on"},
+                },
+            )
+            said.pop(0)
+            status, _, body = await get(server, "/readyz")
+            assert (status, "notes" in json.loads(body)) == (503, False)
+        async with serving({**checks, "metadata": bad}, excuses={"objects": lambda: "it goes on"}) as server:
+            assert (await get(server, "/readyz"))[0] == 503, "of one check, and not of another"
 
     run(scenario())
 

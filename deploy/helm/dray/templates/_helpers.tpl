@@ -54,3 +54,37 @@ envFrom:
   - secretRef: {name: {{ .Values.existingSecret | quote }}}
 {{- end }}
 {{- end -}}
+
+{{/* Health and metrics, as `config.http` has them. */}}
+{{- define "dray.httpScheme" -}}
+{{- if dig "http" "certificate_file" "" .Values.config }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
+{{/* Of a probe; it takes the root and the path. The kubelet verifies no certificate, and needs no token. */}}
+{{- define "dray.httpGet" -}}
+{path: {{ index . 1 }}, port: http, scheme: {{ include "dray.httpScheme" (index . 0) }}}
+{{- end -}}
+
+{{/* How Prometheus scrapes: over HTTPS, and with the token, where `config.http` asks for them. */}}
+{{- define "dray.podMetricsEndpoint" -}}
+{{- $endpoint := dict "port" "http" "path" "/metrics" -}}
+{{- if eq (include "dray.httpScheme" .) "HTTPS" -}}
+{{- $server := printf "%s.%s.svc.%s" (include "dray.name" .) .Release.Namespace .Values.clusterDomain -}}
+{{- $authority := dict "secret" (dict "name" .Values.httpSecret "key" "ca.crt") -}}
+{{- $_ := set $endpoint "scheme" "https" -}}
+{{- $_ := set $endpoint "tlsConfig" (dict "ca" $authority "serverName" $server) -}}
+{{- end -}}
+{{- with dig "http" "token_file" "" .Values.config -}}
+{{- $_ := set $endpoint "authorization" (dict "credentials" (dict "name" $.Values.httpSecret "key" (base .))) -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $endpoint .Values.monitoring.podMonitorEndpoint) -}}
+{{- end -}}
+
+{{/* Files of `config.http` that no pod would have. */}}
+{{- define "dray.checkHttp" -}}
+{{- range $key, $file := dig "http" (dict) .Values.config -}}
+{{- if and (hasPrefix "/etc/dray-http/" (toString $file)) (not $.Values.httpSecret) -}}
+{{- fail (printf "config.http.%s = %s: give the Secret that holds it as httpSecret" $key $file) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -8,7 +8,7 @@ is asked of the request as a whole is in `handler`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import nsmallest
 from typing import Final
 
@@ -26,6 +26,7 @@ from dray.records import (
     validate,
 )
 from dray.records.header import LOG_APPEND_TIME
+from dray.runtime.lean_dataclasses import dataclass
 from dray.topics import TopicSettings
 
 _NO_TIMESTAMP: Final = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
@@ -48,6 +49,7 @@ _UNKNOWN: Final = BrokerDefault(0, None)
 """Of settings that an authorizer has and Kafka itself does not know, `super.users` among them. Kafka keeps
 their values to itself, as it does passwords."""
 _IS_SET: Final = "A setting of this broker, under Kafka's name."
+_OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?P<base>.*)")
 
 
 def describe_created(topic: Topic, defaults: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -89,12 +91,16 @@ def describe_broker_configs(
     of_topics = {one.synonym: one for one in CONFIGS.values() if one.synonym is not None}
     given = {one.synonym: defaults[one.name].strip() for one in of_topics.values() if one.name in defaults}
     for name in sorted({*BROKER_DEFAULTS, *settings}):
-        kind, default = BROKER_DEFAULTS.get(name, _UNKNOWN)
+        listeners_own = _OF_A_LISTENER.fullmatch(name)
+        base = name if listeners_own is None else listeners_own["base"]
+        kind, default = BROKER_DEFAULTS.get(base, _UNKNOWN)
         hidden = kind in (_PASSWORD, _UNKNOWN.type)
         value = settings.get(name, given.get(name))
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
-        says = [] if value is None else [(value, ConfigSource.STATIC_BROKER)]
-        says += [] if default is None else [(default, ConfigSource.DEFAULT)]
+        says = [] if value is None else [(name, value, ConfigSource.STATIC_BROKER)]
+        if base != name and base in settings:
+            says.append((base, settings[base], ConfigSource.STATIC_BROKER))
+        says += [] if default is None else [(base, default, ConfigSource.DEFAULT)]
         topic = of_topics.get(name)
         text = _IS_SET if name in settings else NO_EFFECT if topic is None else topic.documentation
         yield DescribeConfigsResourceResult(
@@ -104,8 +110,8 @@ def describe_broker_configs(
             config_source=source,
             is_sensitive=hidden,
             synonyms=[
-                DescribeConfigsSynonym(name=name, value=None if hidden else one, source=by)
-                for one, by in says
+                DescribeConfigsSynonym(name=named, value=None if hidden else one, source=by)
+                for named, one, by in says
             ]
             if synonyms
             else [],

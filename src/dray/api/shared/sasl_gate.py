@@ -212,13 +212,17 @@ class SaslGate:
         self, session: SaslSession, token: bytes, connection: ClientConnection
     ) -> SaslAnswer | SaslRejection:
         step = session.token(token)
+        began = self._runtime.monotonic()
         if isinstance(step, SaslWork):
             async with self._hashing:
+                began = self._runtime.monotonic()
                 step = await self._runtime.in_thread(step.work)
         outcome = session.settle(step, self._runtime.monotonic(), self._runtime.wall_ms())
         if isinstance(outcome, SaslRejection):
-            # As Kafka: a client that guesses passwords has to wait for each answer.
-            await self._runtime.sleep(REFUSAL_DELAY_SECONDS)
+            # As Kafka: a client that guesses passwords has to wait for each answer. The time of the hashing
+            # is part of that and does not show: it differs by mechanism and iterations, and so by user.
+            passed = self._runtime.monotonic() - began
+            await self._runtime.sleep(max(0.0, REFUSAL_DELAY_SECONDS - passed))
         elif outcome.complete:
             connection.principal = session.principal
             connection.welcome()

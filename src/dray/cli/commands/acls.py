@@ -45,6 +45,8 @@ app = typer.Typer(
 
 Kind = TypeVar("Kind", bound=IntEnum)
 
+_PERMISSIONS = {"allow": Permission.ALLOW, "deny": Permission.DENY}
+
 TopicOption = Annotated[
     str | None, typer.Option("--topic", metavar="NAME", help="A topic; '*': all of them.")
 ]
@@ -125,6 +127,12 @@ def add(
 PrincipalOption = Annotated[
     str | None, typer.Option("--principal", metavar="PRINCIPAL", help="Only those that name it.")
 ]
+PermissionOption = Annotated[
+    str | None, typer.Option("--permission", metavar="NAME", help="Only those that allow, or that deny.")
+]
+LiteralOption = Annotated[
+    bool, typer.Option("--literal", help="Only those of the name itself, not of names that begin so.")
+]
 MatchOption = Annotated[
     bool, typer.Option("--matching", help="Also those with prefixes and '*' that apply to this name.")
 ]
@@ -139,6 +147,8 @@ def list_(
     group: GroupOption = None,
     transactional_id: TransactionalIdOption = None,
     cluster: ClusterOption = False,
+    permission: PermissionOption = None,
+    literal: LiteralOption = False,
     prefixed: PrefixedOption = False,
     matching: MatchOption = False,
     host: HostOption = None,
@@ -150,7 +160,8 @@ def list_(
 ) -> None:
     """List ACLs: all of them, or those that the options leave."""
     resource = _resource(topic, group, transactional_id, cluster)
-    wanted = _filter(resource, prefixed, matching, principal, host, operation)
+    pattern = _pattern(literal=literal, prefixed=prefixed, matching=matching)
+    wanted = _filter(resource, pattern, principal, host, operation, permission)
     found = _find(bootstrap, command_config, config, data_dir, wanted)
     if json:
         print_json([_plain(one) for one in found])
@@ -169,6 +180,8 @@ def delete(
     group: GroupOption = None,
     transactional_id: TransactionalIdOption = None,
     cluster: ClusterOption = False,
+    permission: PermissionOption = None,
+    literal: LiteralOption = False,
     prefixed: PrefixedOption = False,
     host: HostOption = None,
     everything: Annotated[bool, typer.Option("--all", help="All ACLs, if nothing else says less.")] = False,
@@ -180,10 +193,11 @@ def delete(
 ) -> None:
     """Delete ACLs. Only shows which, unless told to --execute.
 
-    [dim]Example:[/] drayd admin acl delete --principal User:app --topic orders --execute
+    [dim]Example:[/] drayd admin acl delete --principal User:app --topic orders --permission deny --execute
     """
     resource = _resource(topic, group, transactional_id, cluster)
-    wanted = _filter(resource, prefixed, False, principal, host, operation)
+    pattern = _pattern(literal=literal, prefixed=prefixed)
+    wanted = _filter(resource, pattern, principal, host, operation, permission)
     if wanted == AclFilter() and not everything:
         raise Failure("give which: --principal, --topic, ...; or --all for all ACLs", USAGE)
     if not execute:
@@ -249,22 +263,39 @@ def _resource(
     return given[0] if given else None
 
 
+def _pattern(*, literal: bool, prefixed: bool, matching: bool = False) -> PatternType:
+    given = [
+        pattern
+        for pattern, wanted in (
+            (PatternType.LITERAL, literal),
+            (PatternType.PREFIXED, prefixed),
+            (PatternType.MATCH, matching),
+        )
+        if wanted
+    ]
+    if len(given) > 1:
+        raise Failure("give one of --literal, --prefixed and --matching", USAGE)
+    return given[0] if given else PatternType.ANY
+
+
 def _filter(
     resource: tuple[AclResourceType, str] | None,
-    prefixed: bool,
-    matching: bool,
+    pattern: PatternType,
     principal: str | None,
     host: str | None,
     operation: list[str] | None,
+    permission: str | None,
 ) -> AclFilter:
     if operation and len(operation) > 1:
         raise Failure("give --operation once here", USAGE)
-    if matching and resource is None:
+    if pattern is PatternType.MATCH and resource is None:
         raise Failure("--matching needs a name: --topic, --group or --transactional-id", USAGE)
+    if permission is not None and permission.lower() not in _PERMISSIONS:
+        raise Failure(f"--permission = {permission!r}: must be one of {', '.join(_PERMISSIONS)}", USAGE)
     kind, name = resource or (AclResourceType.ANY, None)
-    pattern = PatternType.MATCH if matching else PatternType.PREFIXED if prefixed else PatternType.ANY
     [one] = _operations(kind, operation) if operation else [AclOperation.ANY]
-    return AclFilter(kind, pattern, name, principal, host, one)
+    permitted = Permission.ANY if permission is None else _PERMISSIONS[permission.lower()]
+    return AclFilter(kind, pattern, name, principal, host, one, permitted)
 
 
 def _operations(kind: AclResourceType, names: Iterable[str]) -> list[AclOperation]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +18,13 @@ from dray.cli.options import (
     DataDirOption,
     JsonOption,
     ask,
+    client_security,
     load_config,
+    parse_bootstrap,
 )
 from dray.cli.output import print_json, print_table
 from dray.client import users as through_broker
+from dray.config.kinds import Address
 from dray.daemon import user_store
 from dray.daemon.failures import USAGE, Failure
 from dray.runtime import SystemRuntime
@@ -54,6 +59,10 @@ def add(
         ),
     ] = None,
     iterations: Annotated[int, typer.Option(help="Rounds of hashing.")] = LEAST_ITERATIONS,
+    without_tls: Annotated[
+        bool,
+        typer.Option("--without-tls", help="Through a broker elsewhere in clear: who hears it can log in."),
+    ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     config: ConfigOption = None,
@@ -61,14 +70,22 @@ def add(
 ) -> None:
     """Add a user, or give one a new password. The password itself is stored nowhere.
 
+    A new password ends no connection that stands. To end them all, delete the user and add it again.
+
     [dim]Example:[/] drayd admin user add admin --password-file secret.txt --data-dir ./dray-data
     """
-    mechanisms = [_mechanism(each) for each in mechanism or [each.sasl_name for each in ScramMechanism]]
+    # PLAIN is checked against the last: SHA-256 takes half as long.
+    mechanisms = [_mechanism(each) for each in mechanism or ()] or [
+        ScramMechanism.SHA_512,
+        ScramMechanism.SHA_256,
+    ]
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise Failure(f"--iterations = {iterations}: must be {LEAST_ITERATIONS} to {MOST_ITERATIONS}", USAGE)
     _checked("NAME", name)
     password = _checked("the password", _read_password(password_file))
     if config is None and data_dir is None:
+        if not without_tls:
+            _check_way(bootstrap, command_config)
         random = SystemRuntime().random
         salts = {each.sasl_name: random.randbytes(32) for each in mechanisms}
         ask(
@@ -78,7 +95,11 @@ def add(
         )
     else:
         user_store.put_user(load_config(config, data_dir).settings, name, password, mechanisms, iterations)
-    print(f"user {name} has a password for {', '.join(each.sasl_name for each in mechanisms)}")
+    print(f"user {name} has a password for {', '.join(each.sasl_name for each in sorted(mechanisms))}")
+    if set(mechanisms) != set(ScramMechanism):
+        set_now = {each.sasl_name for each in mechanisms}
+        for other in _listed(bootstrap, command_config, config, data_dir).get(name, {}).keys() - set_now:
+            print(f"the password for {other} is the one it was: that mechanism still takes it")
 
 
 @app.command("list")
@@ -90,14 +111,11 @@ def list_(
     json: JsonOption = False,
 ) -> None:
     """List the users, and for which mechanisms they have a password."""
-    if config is None and data_dir is None:
-        found = ask(bootstrap, command_config, through_broker.list_users)
-    else:
-        found = user_store.list_users(load_config(config, data_dir).settings)
+    found = _listed(bootstrap, command_config, config, data_dir)
     if json:
         print_json(found)
     elif found:
-        print_table(["user", "mechanisms"], [(name, ", ".join(held)) for name, held in found.items()])
+        _print(found)
     else:
         print("no users yet: drayd admin user add NAME --password-file FILE")
 
@@ -105,24 +123,54 @@ def list_(
 @app.command("delete")
 def delete(
     name: UserArgument,
+    *,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it: without, it is only shown.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Delete a user with all passwords."""
-    if config is None and data_dir is None:
-        held = ask(bootstrap, command_config, through_broker.list_users).get(name, {})
-        if held:
-            ask(
-                bootstrap, command_config, lambda caller: through_broker.delete_user(caller, name, list(held))
-            )
-        deleted = bool(held)
-    else:
-        deleted = user_store.delete_user(load_config(config, data_dir).settings, name)
-    if not deleted:
+    """Delete a user with all passwords; its connections end. Only shows which, unless told to --execute.
+
+    [dim]Example:[/] drayd admin user delete app --execute
+    """
+    held = _listed(bootstrap, command_config, config, data_dir).get(name)
+    if held is None:
         raise Failure(f"there is no user {name}")
+    if not execute:
+        _print({name: held})
+        print("nothing was deleted: add --execute to do this")
+        return
+    if config is None and data_dir is None:
+        ask(bootstrap, command_config, lambda caller: through_broker.delete_user(caller, name, list(held)))
+    else:
+        user_store.delete_user(load_config(config, data_dir).settings, name)
     print(f"user {name} deleted")
+
+
+def _listed(
+    bootstrap: str, command_config: Path | None, config: Path | None, data_dir: str | None
+) -> dict[str, dict[str, int]]:
+    if config is None and data_dir is None:
+        return ask(bootstrap, command_config, through_broker.list_users)
+    return user_store.list_users(load_config(config, data_dir).settings)
+
+
+def _print(found: Mapping[str, Mapping[str, int]]) -> None:
+    print_table(["user", "mechanisms"], [(name, ", ".join(held)) for name, held in found.items()])
+
+
+def _check_way(bootstrap: str, command_config: Path | None) -> None:
+    """What is sent is not the password, but as good: who hears it can log in with SCRAM."""
+    if client_security(command_config).tls is not None:
+        return
+    for address in starmap(Address, parse_bootstrap(bootstrap)):
+        if not address.is_loopback:
+            raise Failure(
+                f"--bootstrap = {address}: the way there is in clear, and who hears the hashed password can "
+                "log in; give --command-config with security.protocol=SASL_SSL or SSL, or add --without-tls",
+                USAGE,
+            )
 
 
 def _mechanism(name: str) -> ScramMechanism:

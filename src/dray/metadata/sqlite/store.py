@@ -188,7 +188,7 @@ class SqliteStore:
         for domain, operations in writes:
             if check_write(domain, operations, LIMITS) is not None:
                 raise ValueError("puts of a session are written to one domain")
-            jobs.append(WriteJob(domain, operations, None))
+            jobs.append(WriteJob(domain, operations, None, is_known=True))
         if not self._open:
             return [Unavailable(f"{self._path} is not open") for _ in jobs]
         self._writer.submit_all(jobs)

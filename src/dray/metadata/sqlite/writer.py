@@ -90,13 +90,17 @@ _FORGET = "DELETE FROM changes WHERE sequence <= ?1"
 
 
 class WriteJob(WorkItem[list[Outcome]]):
-    __slots__ = ("domain", "operations", "session")
+    __slots__ = ("domain", "is_known", "operations", "session")
 
-    def __init__(self, domain: int, operations: Sequence[Operation], session: int | None) -> None:
+    def __init__(
+        self, domain: int, operations: Sequence[Operation], session: int | None, *, is_known: bool = False
+    ) -> None:
+        """`is_known`: who writes it takes care of what this process knows; its watchers need not hear."""
         super().__init__()
         self.domain = domain
         self.operations = operations
         self.session = session
+        self.is_known = is_known
 
 
 class SessionJob(WorkItem[bool]):
@@ -162,6 +166,8 @@ class GroupWriter:
             return None
         if any(map(_is_waited_for, changed.values())):
             self._neighbours.ring()
+        if all(isinstance(job, WriteJob) and job.is_known for job in jobs):
+            changed = {}
         return lambda: self._published(changed)
 
     def is_checkpoint_due(self) -> bool:

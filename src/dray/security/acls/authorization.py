@@ -4,13 +4,13 @@ where."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from dray.runtime import Runtime
 from dray.security.acls.decision import Authorizer, Decided
 from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.acls.store import Acls
+from dray.security.addresses import as_java_writes
 from dray.security.audit import AuditedAct, AuditLog
 from dray.security.principals import ANONYMOUS
 
@@ -28,19 +28,8 @@ _CHANGES: Final = sum(
 
 
 def host_of(peer: str) -> str:
-    """The host of `address:port` as Java writes it, since that is what ACLs for Kafka have: an IPv6 address
-    in eight numbers, none of them left out, and an IPv4 address in IPv6's clothes as IPv4."""
-    host = peer.rpartition(":")[0].strip("[]")
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    numbers = ":".join(f"{address.packed[at] << 8 | address.packed[at + 1]:x}" for at in range(0, 16, 2))
-    return numbers if address.scope_id is None else f"{numbers}%{address.scope_id}"
+    """The host of `address:port`, as ACLs are asked for it."""
+    return as_java_writes(peer.rpartition(":")[0].strip("[]"))
 
 
 class Access:

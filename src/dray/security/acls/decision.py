@@ -22,6 +22,7 @@ from dray.security.acls.model import (
     PatternType,
     Permission,
 )
+from dray.security.addresses import as_java_writes
 from dray.security.principals import WILDCARD
 
 _ALL: Final = sum(1 << operation for operation in AclOperation)
@@ -131,7 +132,7 @@ class AclIndex:
                 of_type.lengths[len(binding.name)] += 1
                 of_type.prefixes = sorted(of_type.lengths)
         pattern = patterns.setdefault(binding.name, {})
-        entry = pattern.setdefault((binding.principal, binding.host), _Entry())
+        entry = pattern.setdefault(_who_and_where(binding), _Entry())
         entry.hold((*entry.bindings, binding))
         self.version += 1
 
@@ -147,12 +148,12 @@ class AclIndex:
         is_prefixed = binding.pattern_type is PatternType.PREFIXED
         patterns = of_type.prefixed if is_prefixed else of_type.literal
         pattern = patterns[binding.name]
-        entry = pattern[binding.principal, binding.host]
+        entry = pattern[_who_and_where(binding)]
         entry.hold(tuple(each for each in entry.bindings if each != binding))
         self.version += 1
         if entry.bindings:
             return
-        del pattern[binding.principal, binding.host]
+        del pattern[_who_and_where(binding)]
         if not pattern:
             del patterns[binding.name]
             if is_prefixed:
@@ -180,8 +181,14 @@ class AclIndex:
     def of_principal(self, principal: str, host: str, kind: AclResourceType) -> Iterator[AclBinding]:
         for who in {principal, WILDCARD}:
             for binding in self._of_principal.get((kind, who), ()):
-                if binding.host in (host, ANYTHING):
+                if _who_and_where(binding)[1] in (host, ANYTHING):
                     yield binding
+
+
+def _who_and_where(binding: AclBinding) -> tuple[str, str]:
+    """An address counts however it was written. With Kafka only Java's spelling holds: a DENY in any other is
+    none."""
+    return binding.principal, as_java_writes(binding.host)
 
 
 def matching(bindings: Iterable[AclBinding], wanted: AclFilter) -> list[AclBinding]:

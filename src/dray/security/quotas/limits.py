@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from dray.security.addresses import as_java_writes
+
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
@@ -74,6 +76,8 @@ class QuotaTable:
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None) -> None:
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._spellings: dict[str, set[QuotaEntity]] = {}
+        """By the address, as Java writes it: entities are kept as they were written, and hold anyway."""
         self._times: Counter[str] = Counter()
         self._remembered: dict[tuple[str, str, str], QuotaLimit | None] = {}
         self.keys: frozenset[str] = frozenset()
@@ -86,10 +90,17 @@ class QuotaTable:
         self._times.subtract(self._quotas.get(entity, {}).keys())
         self._times.update(quotas.keys())
         self._quotas[entity] = dict(quotas)
+        if (address := _address_of(entity)) is not None:
+            self._spellings.setdefault(address, set()).add(entity)
         self._changed()
 
     def remove(self, entity: QuotaEntity) -> None:
         self._times.subtract(self._quotas.pop(entity, {}).keys())
+        if (address := _address_of(entity)) is not None:
+            spellings = self._spellings.get(address, set())
+            spellings.discard(entity)
+            if not spellings:
+                self._spellings.pop(address, None)
         self._changed()
 
     def _changed(self) -> None:
@@ -133,9 +144,16 @@ class QuotaTable:
         return None
 
     def connection_rate(self, address: str) -> float | None:
-        """Connections a second from this address."""
+        """Connections a second from this address, as Java writes it. Of several spellings the least holds."""
         if CONNECTION_CREATION_RATE not in self.keys:
             return None
-        own = self._quotas.get(QuotaEntity(ip=(address,)), {}).get(CONNECTION_CREATION_RATE)
-        default = self._quotas.get(QuotaEntity(ip=(DEFAULT,)), {}).get(CONNECTION_CREATION_RATE)
-        return default if own is None else own
+        spellings = self._spellings.get(address, ())
+        own = [self.of(entity).get(CONNECTION_CREATION_RATE) for entity in spellings]
+        default = self.of(QuotaEntity(ip=(DEFAULT,))).get(CONNECTION_CREATION_RATE)
+        return min((rate for rate in own if rate is not None), default=default)
+
+
+def _address_of(entity: QuotaEntity) -> str | None:
+    if entity.ip is None or entity.ip[0] is None:
+        return None
+    return as_java_writes(entity.ip[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from dray.security.addresses import as_java_writes
 from dray.security.quotas.limits import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -87,6 +88,7 @@ class Throttle:
     def connect(self, address: str, now: int) -> int:
         """0 where a new connection may be used, and is recorded. Else for how long it is held before it is
         closed, a window at most: a client that is refused at once would come again at once."""
+        address = as_java_writes(address)
         limit = self.table.connection_rate(address)
         if limit is None:
             return 0

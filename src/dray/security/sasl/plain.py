@@ -1,9 +1,11 @@
-"""PLAIN (RFC 4616), verified against the stored SCRAM credential."""
+"""PLAIN (RFC 4616), verified against the SCRAM credential that was set last.
+
+Users may have one of each mechanism, and Kafka's tools set them one by one: a password that was changed for
+either must not be taken any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from dray.security.sasl.steps import OTHER_AUTHORIZATION_ID, SaslRefusal, SaslStep, SaslSuccess, SaslWork
@@ -12,6 +14,7 @@ from dray.security.scram_credentials import (
     Credentials,
     ScramCredential,
     ScramMechanism,
+    is_still_there,
     verify_password,
 )
 
@@ -19,8 +22,9 @@ NAME: Final = "PLAIN"
 
 _WRONG: Final = "Authentication failed: Invalid username or password"
 
-# An unknown user takes as long as a wrong password: time must not tell who exists.
-_NOBODY: Final = ScramCredential(b"\0" * 32, b"", b"", LEAST_ITERATIONS)
+# An unknown user takes as long as a wrong password: time must not tell who exists. As what `drayd admin user
+# add` sets last.
+_NOBODY: Final = ScramMechanism.SHA_256, ScramCredential(b"\0" * 32, b"", b"", LEAST_ITERATIONS)
 
 
 class PlainExchange:
@@ -43,29 +47,19 @@ class PlainExchange:
             return SaslRefusal("no user name", "Authentication failed: username not specified")
         if not password:
             return SaslRefusal("no password", "Authentication failed: password not specified", user)
-        found = self._credentials.of(user)
+        last = self._credentials.set_last(user)
+        mechanism, credential = _NOBODY if last is None else (last, self._credentials.of(user)[last])
 
         def verify() -> SaslSuccess | SaslRefusal:
-            step = _verify(found, authorization_id, user, password)
-            if isinstance(step, SaslSuccess):
-                step = replace(step, still_holds=lambda: bool(self._credentials.of(user)))
-            return step
+            fits = verify_password(mechanism, credential, password)
+            if last is None:
+                return SaslRefusal("an unknown user", _WRONG, user)
+            if not fits:
+                return SaslRefusal("a wrong password", _WRONG, user)
+            if authorization_id not in ("", user):
+                return SaslRefusal("another authorization id", OTHER_AUTHORIZATION_ID, user)
+            return SaslSuccess(
+                user, still_holds=lambda: is_still_there(self._credentials, user, mechanism, credential)
+            )
 
         return SaslWork(verify)
-
-
-def _verify(
-    found: Mapping[ScramMechanism, ScramCredential], authorization_id: str, user: str, password: str
-) -> SaslSuccess | SaslRefusal:
-    """Against the credential that is cheapest to check: all were made of one password, or either will do."""
-    if not found:
-        verify_password(ScramMechanism.SHA_256, _NOBODY, password)
-        return SaslRefusal("an unknown user", _WRONG, user)
-    for mechanism in sorted(found):
-        if verify_password(mechanism, found[mechanism], password):
-            break
-    else:
-        return SaslRefusal("a wrong password", _WRONG, user)
-    if authorization_id not in ("", user):
-        return SaslRefusal("another authorization id", OTHER_AUTHORIZATION_ID, user)
-    return SaslSuccess(user)

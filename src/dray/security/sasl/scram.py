@@ -20,6 +20,7 @@ from dray.security.scram_credentials import (
     Credentials,
     ScramCredential,
     ScramMechanism,
+    is_still_there,
 )
 
 _SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -127,4 +128,8 @@ class ScramExchange:
         self._credential = None
         verifier = b64encode(hmac.digest(credential.server_key, exchanged, name))
         credentials, user, mechanism = self._credentials, self._user, self._mechanism
-        return SaslSuccess(user, b"v=" + verifier, still_holds=lambda: mechanism in credentials.of(user))
+        return SaslSuccess(
+            user,
+            b"v=" + verifier,
+            still_holds=lambda: is_still_there(credentials, user, mechanism, credential),
+        )

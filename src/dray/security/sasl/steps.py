@@ -17,8 +17,8 @@ class SaslChallenge:
 @dataclass(frozen=True, slots=True)
 class SaslSuccess:
     """The client is who it says. `expires_ms`: wall-clock time at which the credential ends, if it does.
-    `still_holds`: whether the credential is still there. A user that was deleted is served no longer; Kafka
-    serves it until it disconnects."""
+    `still_holds`: whether the credential is still there. A user that was deleted is served no longer, even
+    if it was added again; Kafka serves it until it disconnects."""
 
     user: str
     token: bytes = field(default=b"", repr=False)

@@ -129,6 +129,7 @@ class LogTruth:
         self.swaps = 0  # of compacted files into the index
         self.packs = 0  # of carried entries into WAL objects
         self.carried = 0  # heads that carry their records
+        self._hinted: set[int] = set()  # streams that have a hint
         self._content: dict[str, bytes] = {}
         self._files: dict[str, list[Record]] = {}
         self._held: dict[tuple[str, bytes, bytes], list[Identity]] = {}
@@ -173,8 +174,13 @@ class LogTruth:
                 if (found := self.streams.get(int(parts[4]))) is not None:
                     touched[found.number] = found
                     self._changed(found, parts[5], operation)
+            elif outcome.applied and (hinted := keys.stream_of_carried_hint(operation.key)) is not None:
+                (self._hinted.add if isinstance(operation, Put) else self._hinted.discard)(hinted)
+                if hinted in self.streams:
+                    touched[hinted] = self.streams[hinted]
         for truth in touched.values():
             self._check_readable(truth)
+            self._check_hinted(truth)
 
     def _changed(self, truth: StreamTruth, what: str, operation: Put | Delete) -> None:
         if what == "offset-index":
@@ -348,6 +354,13 @@ class LogTruth:
         if truth.is_thinned and self.by_key is not None and self.by_key.may_be_thinned(stream):
             self.by_key.thinned(truth, {offset for entry in truth.live() for offset in self.placed(entry)})
         truth.is_thinned = False
+
+    def _check_hinted(self, truth: StreamTruth) -> None:
+        """What carries has a hint, or it might never be packed."""
+        if truth.closed or truth.number in self._hinted:
+            return
+        if any(entry.is_carried for entry in truth.live()):
+            raise Violation(f"stream {truth.number}: it carries, and has no hint")
 
     def _is_right(self, truth: StreamTruth, entry: IndexEntry) -> bool:
         """Does it hold what was appended there? All of it, unless the stream is compacted by key."""

@@ -2,8 +2,9 @@
 
 Brokers with ACLs and a listener that asks. Tenants log in, read and look around, all the time and with
 requests that wait. A warden takes from one of them what it has (the ACL that allows, by a DENY, or the user
-itself), sees to it that this is acknowledged, and gives it back later. A producer, which may do everything,
-writes what tenants wait for.
+itself), sees to it that this is acknowledged, and gives it back later; a user also at once, so that brokers
+may not see that it was gone. Or it sets a new password over the old one, for the mechanisms in turn. A
+producer, which may do everything, writes what tenants wait for.
 
 No write arrives after its caller gave it up: the engines hold none back beyond their connection, and ACLs
 rest on that (docs/design/0081-authorization.md).
@@ -12,7 +13,6 @@ rest on that (docs/design/0081-authorization.md).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
@@ -35,6 +35,7 @@ from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from dray.security.acls.model import AclOperation, AclResourceType, PatternType, Permission
 from dray.security.key_follower import KNOWN_WITHIN
+from dray.security.scram_credentials import LEAST_ITERATIONS, ScramMechanism, salted_password
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.client import SimulatedClient, SimulatedConnection, Unanswered
 from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
@@ -49,37 +50,56 @@ from dray.simulation.kernel.weather import Weather
 SECONDS: Final = 150.0
 SECURE_PORT: Final = 9093
 TENANTS: Final = ("alice", "bob")
-PASSWORD: Final = "known to the simulation"
 _PAUSE: Final = 3.0  # of a broker, at most
 BOUND: Final = KNOWN_WITHIN + _PAUSE
 """By true time: a broker that stands still answers late."""
 
 _SALT: Final = b"of the simulation"
-_SALTED: Final = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), _SALT, 4096)
 _STORES_FAIL: Final = "NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR"
 _LONG_POLL: Final = 50.0
+_OLD_PASSWORD: Final = 0.2
+"""How often a tenant tries the password that it had before."""
 
 
 class Rights:
     """What tenants have, by true time: the oracle. `taken` and `given` are moments at which a change was
-    acknowledged; None while it is not known which way it stands."""
+    acknowledged; None while it is not known which way it stands. Passwords have numbers, and none comes
+    again: `replaced` and `deleted` say since when one is good for no login, and since when for no session."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self._world = world
         self.taken: dict[str, float] = {}
-        self.deleted: dict[str, float] = {}
-        """As `taken`, where the user itself is gone: then it cannot log in either."""
         self.given: dict[str, float] = {}
+        self.passwords = dict.fromkeys(TENANTS, 0)
+        self._replaced: dict[tuple[str, int], float] = {}
+        self._deleted: dict[tuple[str, int], float] = {}
 
     def changing(self, tenant: str) -> None:
-        for moments in (self.taken, self.deleted, self.given):
+        for moments in (self.taken, self.given):
             moments.pop(tenant, None)
 
-    def served(self, tenant: str, what: str) -> None:
-        self._check_served(tenant, what, self.taken.get(tenant, self.deleted.get(tenant)))
+    def deleted(self, tenant: str) -> None:
+        """The user was, with the last password and all before."""
+        for number in range(self.passwords[tenant] + 1):
+            self._deleted.setdefault((tenant, number), self._world.now())
+            self._replaced.setdefault((tenant, number), self._world.now())
 
-    def let_in(self, tenant: str) -> None:
-        self._check_served(tenant, "its login", self.deleted.get(tenant))
+    def renewed(self, tenant: str) -> None:
+        """The next password was set."""
+        self._replaced.setdefault((tenant, self.passwords[tenant]), self._world.now())
+        self.passwords[tenant] += 1
+        self.given[tenant] = self._world.now()
+
+    def served(self, tenant: str, number: int, what: str) -> None:
+        moments = self.taken.get(tenant), self._deleted.get((tenant, number))
+        self._check_served(tenant, what, min((each for each in moments if each is not None), default=None))
+
+    def let_in(self, tenant: str, number: int) -> None:
+        self._check_served(tenant, "its login", self._replaced.get((tenant, number)))
+
+    def turned_away(self, tenant: str, number: int) -> None:
+        if number == self.passwords[tenant]:
+            self.refused(tenant, "its login")
 
     def _check_served(self, tenant: str, what: str, taken: float | None) -> None:
         now = self._world.now()
@@ -107,14 +127,17 @@ class Tenant(SimulatedClient):
         while True:
             await asyncio.sleep(self.random.random())
             try:
-                connection = await self._log_in()
+                number = self._rights.passwords[self.name]
+                if number and self.random.random() < _OLD_PASSWORD:
+                    number -= 1
+                connection = await self._log_in(number)
                 while not connection.broken:
-                    await self._ask_something(connection)
+                    await self._ask_something(connection, number)
                     await asyncio.sleep(self.random.random() * 1.5)
             except Unanswered:
                 continue
 
-    async def _log_in(self) -> SimulatedConnection:
+    async def _log_in(self, number: int) -> SimulatedConnection:
         host = self.random.choice(self.world.brokers).host
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
@@ -123,16 +146,16 @@ class Tenant(SimulatedClient):
         except OSError as error:
             raise Unanswered(str(error)) from error
         await self._asked(connection, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        token = f"\0{self.name}\0{PASSWORD}".encode()
+        token = f"\0{self.name}\0{_password_of(number)}".encode()
         answer = await self._asked(connection, SaslAuthenticateRequest(auth_bytes=token), 2)
         if answer.error_code:
-            self._rights.refused(self.name, "its login")
+            self._rights.turned_away(self.name, number)
             connection.close()
             raise Unanswered("refused")
-        self._rights.let_in(self.name)
+        self._rights.let_in(self.name, number)
         return connection
 
-    async def _ask_something(self, connection: SimulatedConnection) -> None:
+    async def _ask_something(self, connection: SimulatedConnection, number: int) -> None:
         chance = self.random.random()
         if chance < 0.3:
             wanted = ListOffsetsTopic(MAIN, [ListOffsetsPartition(0, -1, -1)])
@@ -144,7 +167,7 @@ class Tenant(SimulatedClient):
         if part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._rights.refused(self.name, what)
         elif part.error_code == ErrorCode.NONE:
-            self._rights.served(self.name, what)
+            self._rights.served(self.name, number, what)
         else:
             self.world.expect(self.name, what, part.error_code, _STORES_FAIL)
 
@@ -180,30 +203,57 @@ class Warden(SimulatedClient):
 
     async def found(self) -> None:
         for tenant in TENANTS:
-            await self._until_done(_password(tenant))
+            await self._until_done(_set_password(tenant, 0))
             await self._until_done(_creation(tenant, Permission.ALLOW))
             self._rights.given[tenant] = self.world.now()
 
     async def play(self, tenant: str) -> None:
         while True:
             await asyncio.sleep(self.random.random() * 20)
-            how = self.random.choice(("ACL", "DENY", "user"))
-            ways: dict[str, tuple[Request[Any], Request[Any]]] = {
-                "ACL": (_deletion(tenant, Permission.ALLOW), _creation(tenant, Permission.ALLOW)),
-                "DENY": (_creation(tenant, Permission.DENY), _deletion(tenant, Permission.DENY)),
-                "user": (_no_password(tenant), _password(tenant)),
-            }
-            takes, gives = ways[how]
-            moments = self._rights.deleted if how == "user" else self._rights.taken
-            await self._change(tenant, takes, moments, f"took {how} of")
-            await asyncio.sleep(BOUND + 1 + self.random.random() * 15)
-            await self._change(tenant, gives, self._rights.given, f"gave {how} to")
+            how = self.random.choice(("ACL", "DENY", "user", "user", "password"))
+            if how == "user":
+                await self._delete(tenant)
+                if self.random.random() < 0.5:
+                    await self._wait()
+                await self._renew(tenant)
+            elif how == "password":
+                await self._renew(tenant)
+            else:
+                ways: dict[str, tuple[Request[Any], Request[Any]]] = {
+                    "ACL": (_deletion(tenant, Permission.ALLOW), _creation(tenant, Permission.ALLOW)),
+                    "DENY": (_creation(tenant, Permission.DENY), _deletion(tenant, Permission.DENY)),
+                }
+                takes, gives = ways[how]
+                await self._change(tenant, takes, self._rights.taken, f"took {how} of")
+                await self._wait()
+                await self._change(tenant, gives, self._rights.given, f"gave {how} to")
             await asyncio.sleep(BOUND / 2)
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(BOUND + 1 + self.random.random() * 15)
+
+    async def _delete(self, tenant: str) -> None:
+        self._rights.changing(tenant)
+        last = self._rights.passwords[tenant]
+        for number in (last - 1, last):  # in this order: the old one must not count again
+            deletion = ScramCredentialDeletion(tenant, _mechanism_of(number))
+            await self._until_done(AlterUserScramCredentialsRequest(deletions=[deletion]))
+        self._rights.deleted(tenant)
+        self._note("deleted", tenant)
+
+    async def _renew(self, tenant: str) -> None:
+        self._rights.changing(tenant)
+        await self._until_done(_set_password(tenant, self._rights.passwords[tenant] + 1))
+        self._rights.renewed(tenant)
+        self._note("gave a password to", tenant)
 
     async def _change(self, tenant: str, request: Request[Any], moments: dict[str, float], verb: str) -> None:
         self._rights.changing(tenant)
         await self._until_done(request)
         moments[tenant] = self.world.now()
+        self._note(verb, tenant)
+
+    def _note(self, verb: str, tenant: str) -> None:
         self.world.counts[verb] += 1
         self.world.trace(self.name, verb, tenant)
 
@@ -250,14 +300,21 @@ def _deletion(tenant: str, permission: Permission) -> DeleteAclsRequest:
     return DeleteAclsRequest(filters=[wanted])
 
 
-def _password(tenant: str) -> AlterUserScramCredentialsRequest:
+def _password_of(number: int) -> str:
+    return f"known to the simulation, {number}"
+
+
+def _mechanism_of(number: int) -> ScramMechanism:
+    """Now one, now the other: the password set last counts."""
+    return ScramMechanism.SHA_512 if number % 2 else ScramMechanism.SHA_256
+
+
+def _set_password(tenant: str, number: int) -> AlterUserScramCredentialsRequest:
+    mechanism = _mechanism_of(number)
+    salted = salted_password(mechanism, _password_of(number), _SALT, LEAST_ITERATIONS)
     return AlterUserScramCredentialsRequest(
-        upsertions=[ScramCredentialUpsertion(tenant, 1, 4096, _SALT, _SALTED)]
+        upsertions=[ScramCredentialUpsertion(tenant, mechanism, LEAST_ITERATIONS, _SALT, salted)]
     )
-
-
-def _no_password(tenant: str) -> AlterUserScramCredentialsRequest:
-    return AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(tenant, 1)])
 
 
 async def play_revocations(world: ClusterWorld) -> None:
