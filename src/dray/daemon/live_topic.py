@@ -196,22 +196,34 @@ class KafkaTopic:
     # --- the fence
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
-        cluster = self._upstream.control
-        if kind != "stopped":
-            await self._check_open()
-        if kind == "acl":
+        if kind == "stopped":
+            return {}
+        noted = await (self._acls_before() if kind == "acl" else self._size_before())
+        await self._check_open()
+        return noted
+
+    async def _acls_before(self) -> dict[str, str]:
+        """A fence of ours that was lifted just now may be seen for a moment longer. One that stays is named
+        as such, so this is asked before what any denial may answer."""
+        deadline = self._runtime.monotonic() + _OPEN_SECONDS
+        while True:
             try:
-                before = await acls_before(cluster, self._topic)
+                before = await acls_before(self._upstream.control, self._topic)
+                break
             except RequestFailed as failure:
                 if failure.code != ErrorCode.SECURITY_DISABLED:
                     raise
                 return {ALLOWS_REST: "false"}  # there are no ACLs: the fence's own check says so
-            noted = {ALLOWS_REST: "true" if before.needs_rest else "false"}
-            return noted | ({IS_DENIED: "true"} if before.is_denied else {})
-        if kind == "size":
-            largest = await largest_batch_setting(cluster, self._topic)
-            return {} if largest is None else {LARGEST_BATCH: largest}
-        return {}
+            except FenceRefused:
+                if self._runtime.monotonic() >= deadline:
+                    raise
+            await self._runtime.sleep(_PAUSE_SECONDS)
+        noted = {ALLOWS_REST: "true" if before.needs_rest else "false"}
+        return noted | ({IS_DENIED: "true"} if before.is_denied else {})
+
+    async def _size_before(self) -> dict[str, str]:
+        largest = await largest_batch_setting(self._upstream.control, self._topic)
+        return {} if largest is None else {LARGEST_BATCH: largest}
 
     async def _check_open(self) -> None:
         """The probe says that a leader refuses us: that shows a fence only if it did not refuse us before.
