@@ -145,7 +145,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
         (aborted_list_dropped, 7),
-        (history_not_compared, 17),
+        (history_not_compared, 40),
     )
 }
 """By name, each with the seed from which on it is looked for."""
