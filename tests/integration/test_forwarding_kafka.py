@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -36,6 +36,7 @@ from tests.services.maven import require_kafka_jars
 from tests.services.process import free_port
 from tests.services.proxy import TcpProxy
 from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tiered_history import wait_for
 from typer.testing import CliRunner
 
 from dray.cli.main import app
@@ -208,6 +209,9 @@ class TimedProducer(Thread):
 
         return note
 
+    def until(self, count: int) -> None:
+        wait_for(f"{count} records", lambda: len(self.seconds) >= count, SECONDS)
+
     def stop(self) -> None:
         self._stop_asked.set()
         self.join(SECONDS)
@@ -228,7 +232,6 @@ def test_clients_go_from_kafka_to_dray_and_through_the_switch(clusters: Clusters
         timed = TimedProducer(clusters.dray.bootstrap, topic)
         timed.start()
         go_on(ledger)
-        before = len(timed.seconds)
         clusters.set_diskless(topic)
         found = clusters.boundaries(topic)
         go_on(ledger)
@@ -236,16 +239,70 @@ def test_clients_go_from_kafka_to_dray_and_through_the_switch(clusters: Clusters
     assert clusters.diskless(topic) == "true"
     assert all(found[each] > ends[each] for each in range(PARTITIONS)), "Kafka took what Dray was sent"
     assert timed.failures == []
-    across = sorted(timed.seconds[before:])
-    print(
-        f"\nproduce across the switch: {len(across)} records, p50 {across[len(across) // 2] * 1000:.0f} ms, "
-        f"p99 {across[len(across) * 99 // 100] * 1000:.0f} ms, longest {across[-1] * 1000:.0f} ms"
-    )
     ledger.check({each: plain(batches) for each, batches in clusters.at_dray(topic).items()})
     for partition, boundary in found.items():
         assert offset_of(clusters.kafka.bootstrap, topic, partition, -1) == boundary
         assert offset_of(clusters.dray.bootstrap, topic, partition, EARLIEST_LOCAL) == 0
         assert offset_of(clusters.dray.bootstrap, topic, partition, LATEST_TIERED) == -1
+
+
+@pytest.mark.soak
+def test_records_across_the_switch_take_less_than_a_second(clusters: Clusters) -> None:
+    """99 of a hundred, of a thousand that are sent from when it is asked for. Other work on the machine takes
+    its time too, so the best of three counts."""
+    found: list[float] = []
+    for number in range(3):
+        topic = f"timed-{number}"
+        clusters.lead_to_dray()
+        clusters.link(topic)
+        timed = TimedProducer(clusters.dray.bootstrap, topic)
+        timed.start()
+        try:
+            timed.until(SOME)
+            before = len(timed.seconds)
+            clusters.move.switch(topic)
+            clusters.boundaries(topic)
+            timed.until(before + 1000)
+        finally:
+            timed.stop()
+        assert timed.failures == []
+        across = sorted(timed.seconds[before : before + 1000])
+        found.append(across[len(across) * 99 // 100])
+        print(
+            f"\nproduce across the switch: {len(across)} records, p50 {across[len(across) // 2] * 1000:.0f} "
+            f"ms, p99 {found[-1] * 1000:.0f} ms, longest {across[-1] * 1000:.0f} ms"
+        )
+    assert min(found) < 1.0, found
+
+
+def test_a_producer_whose_records_are_gone_goes_on_at_dray(clusters: Clusters) -> None:
+    """The same process. It writes nothing between the deletion of its records and the switch, so that nothing
+    of it was ever mirrored."""
+    topic = "silent"
+    clusters.lead_to_kafka()
+    clusters.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(SECONDS)
+    silent = Producer({"bootstrap.servers": clusters.proxy.address, "enable.idempotence": True})
+    acknowledged: list[tuple[int, int]] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        acknowledged.append((message.partition() or 0, message.offset() or 0))
+
+    def write(count: int) -> None:
+        for number in range(count):
+            silent.produce(topic, b"silent", partition=number % PARTITIONS, on_delivery=note)
+        assert silent.flush(SECONDS) == 0
+
+    write(10)
+    wanted = [TopicPartition(topic, partition, 5) for partition in range(PARTITIONS)]
+    for done in clusters.admin.delete_records(wanted).values():
+        done.result(SECONDS)
+    clusters.move.link(topic)
+    clusters.move.switch(topic)
+    assert clusters.boundaries(topic) == {0: 5, 1: 5}
+    clusters.lead_to_dray()
+    write(10)
+    assert sorted(acknowledged) == [(p, n) for p in range(PARTITIONS) for n in range(10)], "in its order"
 
 
 def test_kafkas_own_command_switches_a_linked_topic(clusters: Clusters) -> None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.services.dray import drayd_path
 from tests.services.kafka import KafkaProcess
 from tests.services.live_move import WITH_ACLS
 from tests.services.maven import require_kafka_jars
+from tests.services.migrating_dray import MigratingDray
 from tests.services.migration_newcomer import CHAPTER, Newcomer
-from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_history import (
     TOPIC,
@@ -33,10 +28,6 @@ from tests.services.tiered_history import (
 )
 from tests.services.tiered_kafka import TieredKafka, require_tiering
 from tests.services.tools import require_tool
-from typer.testing import CliRunner
-
-from dray.cli.main import app
-from dray.daemon.failures import Failure
 
 PARTITIONS = 2
 SECONDS = 120
@@ -58,66 +49,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.bootstrap
 
 
-class Dray:
-    """A broker with the migrator that `drayd up` runs beside it."""
-
-    def __init__(self, directory: Path, source: str, stores: dict[str, str] | None = None) -> None:
-        self.directory = directory
-        self.bootstrap = f"127.0.0.1:{free_port()}"
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        self.environment = inherited | {
-            "DRAY_BROKER__LISTEN": self.bootstrap,
-            "DRAY_BROKER__HTTP": "off",
-            "DRAY_CONSOLE__ENABLED": "false",
-            "DRAY_COMPACTION__ENABLED": "false",
-        }
-        self.config = directory / "dray.yaml"
-        upstream = {"clusters": {"old": source}, "group_interval": "200ms", "straggler_watch": "1s"}
-        config = {
-            "data_dir": str(directory / "data"),
-            "upstream": {**upstream, "give_up_time": "1m"},
-            "foreign": {"stores": stores or {}},
-        }
-        self.config.write_text(yaml.safe_dump(config))
-        self.log = directory / "broker.log"
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [drayd_path(), "up", "--config", self.config],
-                env=self.environment,
-                stdout=output,
-                stderr=output,
-            )
-        self.until(lambda: b"migrator is working" in self.log.read_bytes())
-
-    def until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + SECONDS
-        while not done():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < end, self.log.read_text()[-5000:]
-            time.sleep(0.1)
-
-    def migrate(self, *arguments: str, fails: bool = False) -> str:
-        """In this process: a fresh one takes seconds to import everything."""
-        done = CliRunner().invoke(app, ["migrate", *arguments, "--config", str(self.config)])
-        failure = done.exception
-        assert (failure is not None) == fails, (arguments, done.output, failure, self.log.read_text()[-3000:])
-        if not fails:
-            return done.stdout
-        assert isinstance(failure, Failure), failure
-        return str(failure)
-
-    def status(self, topic: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.migrate("status", topic, "--json"))
-        return found
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(SECONDS)
-
-
 @pytest.fixture(scope="module")
-def dray(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Dray]:
-    running = Dray(tmp_path_factory.mktemp("dray"), kafka)
+def dray(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[MigratingDray]:
+    running = MigratingDray(tmp_path_factory.mktemp("dray"), {"old": kafka})
     try:
         yield running
     finally:
@@ -185,7 +119,7 @@ def consume(
     return found
 
 
-def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -> None:
+def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: MigratingDray) -> None:
     topic = "orders"
     make_topic(kafka, topic, retention_ms="-1")
     written = produce(kafka, topic, range(1000))
@@ -212,7 +146,7 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     moved.close()
 
 
-def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: Dray) -> None:
+def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: MigratingDray) -> None:
     """With offsets of its own, as Flink and Spark have them: it goes on where it was, and is not reset."""
     topic = "ahead"
     make_topic(kafka, topic, retention_ms="-1")
@@ -228,7 +162,7 @@ def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: D
     consumer.close()
 
 
-def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, dray: Dray) -> None:
+def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, dray: MigratingDray) -> None:
     """It reads both, in different processes. At Dray it begins neither anew."""
     first, second = "parcels", "returns"
     for topic in (first, second):
@@ -267,7 +201,7 @@ def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -
     with KafkaProcess(tmp_path / "source", {"group.initial.rebalance.delay.ms": "0"}) as server:
         make_topic(server.bootstrap, "orders", retention_ms="-1")
         produce(server.bootstrap, "orders", range(400))
-        dray = Dray(tmp_path / "dray", server.bootstrap)
+        dray = MigratingDray(tmp_path / "dray", {"old": server.bootstrap})
         member = Consumer(
             {
                 "bootstrap.servers": server.bootstrap,
@@ -305,7 +239,7 @@ def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -
         dray.stop()
 
 
-def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Dray) -> None:
+def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: MigratingDray) -> None:
     """DeleteRecords takes any offset, and Kafka Streams uses it on all that it passes through Kafka."""
     topic = "purged"
     make_topic(kafka, topic, retention_ms="-1")
@@ -366,7 +300,7 @@ class Working:
         self._thread.join()
 
 
-def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Dray) -> None:
+def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: MigratingDray) -> None:
     """It talks to Dray all the time: what it sends is passed on to the source until the switch."""
     topic = "payments"
     make_topic(kafka, topic, retention_ms="-1")
@@ -389,7 +323,7 @@ def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Dray) ->
         assert values == list(range(partition, PARTITIONS * len(values), PARTITIONS)), "in order"
 
 
-def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Dray) -> None:
+def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: MigratingDray) -> None:
     topic = "tried"
     make_topic(kafka, topic)
     written = produce(kafka, topic, range(100))
@@ -402,7 +336,7 @@ def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Dray
     assert consume(dray.bootstrap, topic, len(written)) == written
 
 
-def test_mistakes_are_one_line(kafka: str, dray: Dray) -> None:
+def test_mistakes_are_one_line(kafka: str, dray: MigratingDray) -> None:
     make_topic(kafka, "mistaken")
     produce(dray.bootstrap, "here", range(1))
     make_topic(kafka, "here")
@@ -517,7 +451,7 @@ def test_a_tier_is_read_where_it_lies_and_only_the_rest_is_mirrored(tmp_path: Pa
         ends = offsets_at(kafka.bootstrap, TOPIC, -1)
         expected = read_all(kafka.bootstrap, TOPIC, ends, "read_committed")
         (tmp_path / "dray").mkdir()
-        dray = Dray(tmp_path / "dray", kafka.bootstrap, {"tier": f"file:{kafka.tier}"})
+        dray = MigratingDray(tmp_path / "dray", {"old": kafka.bootstrap}, {"tier": f"file:{kafka.tier}"})
         try:
             flags = ("--from-cluster", "old", "--from", "tier", "--layout", "kafka-tiered", "--yes")
             shown = dray.migrate("link", TOPIC, *flags)
@@ -525,7 +459,9 @@ def test_a_tier_is_read_where_it_lies_and_only_the_rest_is_mirrored(tmp_path: Pa
             assert "t1 is a transactional producer" in shown
             dray.until(lambda: all(each["lag"] == 0 for each in dray.status(TOPIC)["partitions"]))
             assert read_all(dray.bootstrap, TOPIC, ends, "read_committed") == expected
-            dray.migrate("switch", TOPIC, "--fence", "size", "--yes", "--wait")
+            said = dray.migrate("switch", TOPIC, "--fence", "size", "--yes", fails=True)
+            assert "transactions are written to the topic (t1" in said
+            dray.migrate("switch", TOPIC, "--fence", "stopped", "--yes", "--wait")
             found = [each["boundary"] for each in dray.status(TOPIC)["partitions"]]
             assert found == [ends[0], ends[1]]
             written = produce(dray.bootstrap, TOPIC, range(10))

@@ -100,7 +100,7 @@ def standing_still(pid: int) -> Iterator[None]:
 def switch_until_done(move: LiveMove, topic: str) -> None:
     """As an operator does: once more where it went back."""
     while move.until(topic, "mirroring", "switched", "moved")["state"] == "mirroring":
-        wait_for("the fence is lifted", lambda: not move.status(topic).get("fenced"), SECONDS)
+        wait_for("the fence is lifted", lambda: not move.status(topic)["fence_to_lift"], SECONDS)
         move.switch(topic, code=None)
 
 
@@ -246,6 +246,41 @@ def test_a_migrator_dies_at_a_step(move: LiveMove, topic: str, step: str, aborte
             switch_until_done(move, topic)
             check_moved(move, topic)
             move.until(topic, "moved")
+
+
+@pytest.mark.parametrize("aborted", [False, True], ids=["repeated", "aborted"])
+@pytest.mark.parametrize("step", [*FORWARD, *BACK])
+def test_a_migrator_stands_still_at_a_step(move: LiveMove, topic: str, step: str, aborted: bool) -> None:
+    """It wakes up when another has gone on, or when its migration is gone and the topic linked anew."""
+    write(move.kafka.bootstrap, topic, "before", 100)
+    with ExitStack() as stack:
+        end = fail_the_switch(move, topic, stack) if step in BACK else lambda: None
+        first = move.migrator(step=f"{step}=STOP:")
+        if step in BACK:
+            first.settings["DRAY_UPSTREAM__GIVE_UP_TIME"] = "2s"
+        stack.enter_context(first)
+        stack.enter_context(standing_still(first.pid))
+        move.link(topic)
+        if step != "followed":
+            move.until(topic, "mirroring")
+            move.switch(topic)
+        wait_for("it stands still", lambda: is_stopped(first.pid), SECONDS)
+        end()
+        taken_back = aborted and step not in NO_WAY_BACK
+        if aborted:
+            move.run("abort", topic, "--yes", code=0 if taken_back else 1)
+        if taken_back:
+            write(move.kafka.bootstrap, topic, "let in", 20)
+            move.link(topic)
+        with move.migrator(2):
+            if taken_back:
+                os.kill(first.pid, signal.SIGCONT)
+            if move.status(topic)["state"] not in ("switched", "moved"):
+                move.switch(topic, code=None)
+            switch_until_done(move, topic)
+            os.kill(first.pid, signal.SIGCONT)
+            move.until(topic, "moved")
+            check_moved(move, topic)
 
 
 # --- the commands

@@ -16,12 +16,13 @@ from tests.services.maven import require_kafka_jars
 from tests.services.mirrored_log import Writers, consumed, embedded_log, read_log, read_source, transactional
 from tests.unit.log.foreign_harness import EPOCH
 
-from dray.client.admin import create_topic
+from dray.client.admin import alter_configs, create_topic
 from dray.client.cluster import Cluster
 from dray.client.connection import Dialer
 from dray.client.errors import RequestFailed
 from dray.foreign.batches import walk_batches
 from dray.log import Log
+from dray.log.types import AppendResult
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.topic_mirror import LogTarget, TopicMirror
 from dray.records import Record, twin, validate
@@ -33,6 +34,8 @@ from dray.upstream.fences import (
     SizeFence,
     StoppedFence,
     acls_before,
+    is_fenced_by_acl,
+    is_fenced_by_size,
     largest_batch_setting,
 )
 from dray.upstream.mirror import MirrorOvertaken, MirrorPlace, MirrorReader, MirrorStopped
@@ -50,6 +53,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "allow.everyone.if.no.acl.found": "true",
         "auto.create.topics.enable": "false",
         "super.users": "User:nobody-of-this-test",
+        "log.retention.check.interval.ms": "200",
+        "log.initial.task.delay.ms": "200",
     }
     with KafkaProcess(tmp_path_factory.mktemp("upstream"), settings) as server:
         yield server.bootstrap
@@ -117,7 +122,9 @@ class MirroredTopic:
     async def boundary(self, partition: int) -> int | None:
         return self.boundaries.get(partition)
 
-    async def decide(self, partition: int, boundary: int) -> bool:
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
         if self.places[partition].offset != boundary:
             return False
         self.boundaries[partition] = boundary
@@ -195,11 +202,14 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
             fence = (
                 await acl_fence(cluster, topic, runtime) if kind == "acl" else SizeFence(cluster, topic, None)
             )
+            is_fenced = is_fenced_by_acl if kind == "acl" else is_fenced_by_size
             await fence.check(source)
             await probed(source, Probe.OPEN)
+            assert not await is_fenced(cluster, topic)
             for _ in range(2):  # each act may be repeated by a successor
                 await fence.put_up()
             await probed(source, Probe.FENCED)
+            assert await is_fenced(cluster, topic)
             assert (await source.measure(0)).log_end == 2, "a probe is never stored"
             with pytest.raises(KafkaException) as refused:
                 await asyncio.to_thread(produce_loudly, kafka, topic)
@@ -208,6 +218,7 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
             for _ in range(2):
                 await fence.lift()
             await probed(source, Probe.OPEN)
+            assert not await is_fenced(cluster, topic)
             assert await largest_batch_setting(cluster, topic) is None
             assert (await acls_before(cluster, topic)).needs_rest, "no ACL is left"
             await asyncio.to_thread(produce, kafka, topic, 4)
@@ -384,6 +395,71 @@ def test_a_source_that_deletes_what_was_not_mirrored_yet_is_gone_on_with(kafka: 
     asyncio.run(look())
 
 
+def delete_records(kafka: str, topic: str, ends: dict[int, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    wanted = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
+    for done in admin.delete_records(wanted).values():
+        done.result(60)
+
+
+@pytest.mark.parametrize("by", ["DeleteRecords", "retention"])
+def test_a_topic_is_switched_whose_producers_outlive_their_records(
+    kafka: str, tmp_path: Path, by: str
+) -> None:
+    """Kafka remembers a producer for a day after its last record. Nothing of this one is ever mirrored."""
+    topic = f"outlived-by-{by}"
+
+    async def look() -> None:
+        async with source_of(kafka, topic) as (cluster, source, runtime):
+            await asyncio.to_thread(produce, kafka, topic, 10)
+            ends = {each: (await source.measure(each)).log_end for each in range(PARTITIONS)}
+            gone = {each: next(iter((await source.producers(each))[1])) for each in range(PARTITIONS)}
+            if by == "DeleteRecords":
+                await asyncio.to_thread(delete_records, kafka, topic, ends)
+            else:
+                await alter_configs(cluster, topic, {"retention.ms": "1"})
+            deadline = runtime.monotonic() + 60
+            while [(await source.measure(each)).start for each in ends] != list(ends.values()):
+                assert runtime.monotonic() < deadline
+                await runtime.sleep(0.05)
+            await alter_configs(cluster, topic, {"retention.ms": "-1"})
+            await asyncio.to_thread(produce, kafka, topic, 4)
+            host, port = kafka.rsplit(":", 1)
+            async with (
+                Cluster([(host, int(port))], Dialer(client_id="mirror"), runtime) as reading,
+                embedded_log(tmp_path, runtime, PARTITIONS, ends) as (log, streams),
+            ):
+                read = SourceTopic(reading, topic)
+                reader = MirrorReader(reading, read, max_bytes=1 << 20, partition_bytes=1 << 19)
+                limits = MirrorLimits(linger_seconds=0.2)
+                mirror = TopicMirror(read, reader, log.mirror, streams, runtime, limits, MirrorMemory(1))
+                mirroring = asyncio.ensure_future(mirror.run())
+                target = LogTarget(log.mirror, streams, mirror.hurry)
+                fence = await acl_fence(cluster, topic, runtime)
+                found = await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
+                mirroring.cancel()
+                assert found == {0: 7, 1: 7}
+                for partition, stream in streams.items():
+                    known = gone[partition]
+                    assert known.last_sequence == 4
+                    retry = await append(log, stream, known, 0, 5)
+                    assert retry.base_offset == -1, "known as the last one, but not where it was"
+                    assert (await append(log, stream, known, 5, 1)).base_offset == 7
+
+    asyncio.run(look())
+
+
+async def append(log: Log, stream: int, producer: SourceProducer, sequence: int, count: int) -> AppendResult:
+    batch = twin.encode(
+        [Record(number, 0, value=b"x") for number in range(count)],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
+    )
+    [valid] = validate(batch, max_batch_bytes=1 << 30, max_decompressed_bytes=1 << 30)
+    return await log.append(stream, valid, memoryview(batch))
+
+
 async def check_equal(
     kafka: str, cluster: Cluster, topic: str, partition: int, end: int, log: Log, stream: int
 ) -> None:
@@ -410,7 +486,8 @@ async def check_equal(
 def test_a_switch_that_fails_lifts_its_fence(kafka: str) -> None:
     class Forgetful(MirroredTopic):
         async def producers(self, partition: int) -> Collection[SourceProducer]:
-            return []
+            found = await super().producers(partition)
+            return [each._replace(last_sequence=each.last_sequence - 1) for each in found]
 
     async def look() -> None:
         async with source_of(kafka, "failed") as (cluster, source, runtime):

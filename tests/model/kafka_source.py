@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -54,6 +54,7 @@ class KafkaSource:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self.leadership = Leadership(0, 0)
+        self.gone: list[Stored] = []  # deleted by retention. Their producers are remembered.
         self.log: list[Stored] = []
         self.committed = 0  # the high watermark
         self.acknowledged: dict[int, Batch] = {}  # without what an unclean election has lost
@@ -62,8 +63,18 @@ class KafkaSource:
         self.is_up = False
 
     @property
+    def start(self) -> int:
+        return self.gone[-1].end if self.gone else 0
+
+    @property
     def end(self) -> int:
-        return self.log[-1].end if self.log else 0
+        return self.log[-1].end if self.log else self.start
+
+    def write_and_delete(self, batches: Iterable[Batch]) -> None:
+        """What happened before the link: it was written, and retention has deleted it."""
+        for batch in batches:
+            self.gone.append(Stored(self.end, batch, 0))
+        self.committed = self.end
 
     def catch_up(self) -> None:
         while self._events and self._events[0][0] <= self._now():
@@ -88,7 +99,7 @@ class KafkaSource:
         if self.leadership != leadership:
             outcome.is_over = True
             return
-        stored = next((each for each in self.log if each.batch == batch), None)
+        stored = next((each for each in (*self.gone, *self.log) if each.batch == batch), None)
         if stored is None:
             if batch.producer is not None and batch.sequence != self._last(batch.producer) + 1:
                 outcome.is_over = True
@@ -116,7 +127,8 @@ class KafkaSource:
                     self.ever[offset].add(record)
 
     def _last(self, producer: str) -> int:
-        return max((each.batch.sequence for each in self.log if each.batch.producer == producer), default=-1)
+        written = [each.batch for each in (*self.gone, *self.log)]
+        return max((batch.sequence for batch in written if batch.producer == producer), default=-1)
 
     # --- what a migrator asks
 
@@ -149,7 +161,8 @@ class KafkaSource:
 
     def producers(self) -> dict[str, int]:
         self.catch_up()
-        names = {each.batch.producer for each in self.log if each.batch.producer is not None}
+        written = (*self.gone, *self.log)
+        names = {each.batch.producer for each in written if each.batch.producer is not None}
         return {name: self._last(name) for name in names}
 
     # --- fences and elections

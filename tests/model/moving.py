@@ -37,6 +37,7 @@ from tests.model.world import (
 
 CLASSIC = -2
 MOVED = 0  # the stream
+GONE = -1  # the offset of a batch of which only its number is known
 RECORD = Key("record", 0, 0)
 PATIENCE = 1000  # steps after which a migrator goes back
 
@@ -65,6 +66,9 @@ SWITCH_RULES = {
     "back-unsaid": "a migrator lifts the fence without having said so before",
     "back-no-void": "a migrator lifts the fence while another may still decide",
     "back-decided": "a migrator lifts the fence though a boundary stands",
+    "seed-none": "producers of which the source has no record any more are not taken over from it",
+    "seed-any": "they are put without the version of the producers that they are added to",
+    "seed-unsure": "a stream is switched though it is not sure that they were put",
 }
 RULES = MIRROR_RULES | SWITCH_RULES
 RARE = {
@@ -89,13 +93,34 @@ class MovingWorld(World):
     def __init__(self, seed: int, without: Collection[str] = ()) -> None:
         super().__init__(seed, without)
         self.source = KafkaSource(self.random, lambda: self.now, self._source_acknowledged)
+        self._write_before_the_link()
+        start = self.source.start
         self.store.write(
             [
-                Put(Key("hwm", 0, MOVED), HighWatermark(boundary=CLASSIC), ANY),
+                Put(Key("hwm", 0, MOVED), HighWatermark(start, boundary=CLASSIC), ANY),
+                Put(Key("start", 0, MOVED), start, ANY),
+                Put(Key("snapshot", 0, MOVED), Snapshot(start), ANY),
                 Put(RECORD, Move(), ABSENT),
             ]
         )
         self.epochs: dict[int, int] = {}  # of mirrored batches, by their end: what their bytes say
+
+    def _write_before_the_link(self) -> None:
+        """Of some producers the source has no record any more, and knows them nevertheless. The last of their
+        batches may come again, as its answer may have been lost."""
+        for producer in PRODUCERS[: self.random.choice((0, 1, 2))]:
+            last = self.random.randrange(3)
+            self.source.write_and_delete(Batch(producer, each, 1 + each % 2) for each in range(last + 1))
+            self._last_sequence[MOVED, producer] = last
+            self._offset_of[MOVED, producer, last] = GONE
+            self.acknowledged[MOVED, producer] = last - self.random.randrange(2)
+
+    def _is_known(self, stream: int, producer: str, last: int) -> bool:
+        """Those of which nothing was mirrored need not be known before there is a boundary."""
+        if super()._is_known(stream, producer, last):
+            return True
+        is_gone = self._offset_of.get((stream, producer, self._last_sequence[stream, producer])) == GONE
+        return last == -1 and is_gone and self.watermark.boundary == CLASSIC
 
     @property
     def watermark(self) -> HighWatermark:
@@ -146,6 +171,8 @@ class MovingWorld(World):
 
     def _check_kept(self, offset: int, batch: Batch, boundary: int) -> None:
         for place, record in enumerate(records_of(batch), offset):
+            if place < self.source.start:
+                continue  # the source has deleted it before it was linked
             if place >= boundary or self._records[MOVED].get(place) != record:
                 raise Violation("what the source acknowledged is not in the log")
 
@@ -414,9 +441,11 @@ def _decide(world: MovingWorld, move: Move, version: int, seen: Seen) -> Steps[b
             return True
         yield
     known = yield from fold(world, MOVED, watermark.head)
-    if {producer: last for producer, (last, _) in known.items()} != source.producers():
+    theirs = source.producers()
+    if any(theirs.get(producer) != last for producer, (last, _) in known.items()):
         yield  # the fold of the model has no fault, so this rule is not among those that are taken out
         return False
+    unknown = {producer: last for producer, last in theirs.items() if producer not in known}
     last = source.measure(seen.fenced)
     yield
     if last is None and "probe-any-leader" not in world.without:
@@ -428,6 +457,8 @@ def _decide(world: MovingWorld, move: Move, version: int, seen: Seen) -> Steps[b
         and {"end-before-fence", "end-by-watermark"}.isdisjoint(world.without)
     ):
         return False
+    if unknown and not (yield from _take_over(world, watermark.end, unknown)):
+        return False
     if "aim-late" in world.without:
         watermark, aimed = world.store.get("hwm", MOVED)
         if watermark.end != seen.end or watermark.boundary != CLASSIC:
@@ -437,6 +468,25 @@ def _decide(world: MovingWorld, move: Move, version: int, seen: Seen) -> Steps[b
     world.send([Put(Key("hwm", 0, MOVED), switched, ANY if "switch-any" in world.without else aimed)])
     yield
     return False
+
+
+def _take_over(world: MovingWorld, end: int, producers: dict[str, int]) -> Steps[bool]:
+    """The last thing before a decision: so the source has nothing of them that is not below the boundary."""
+    if "seed-none" in world.without:
+        return True
+    snapshot: Snapshot
+    snapshot, at = world.store.get("snapshot", MOVED)
+    yield
+    if snapshot.upto != end:
+        return False
+    seeds = {producer: (last, ((last, GONE),)) for producer, last in producers.items()}
+    seeded = Snapshot(end, {**snapshot.producers, **seeds})
+    world.send([Put(Key("snapshot", 0, MOVED), seeded, ANY if "seed-any" in world.without else at)])
+    yield
+    found: Snapshot = world.store.get("snapshot", MOVED).value
+    yield
+    world.counts["taken over"] += 1
+    return "seed-unsure" in world.without or producers.keys() <= found.producers.keys()
 
 
 def _go_back(world: MovingWorld, move: Move, version: int) -> Steps[None]:

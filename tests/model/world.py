@@ -389,8 +389,12 @@ class World:
             known = finish(fold(self, stream, head))
             for producer in PRODUCERS:
                 last = known.get(producer, (-1, ()))[0]
-                if last != self._last_sequence.get((stream, producer), -1):
+                if not self._is_known(stream, producer, last):
                     raise Violation("the state of a producer was lost")
+
+    def _is_known(self, stream: int, producer: str, last: int) -> bool:
+        """Whether that is the sequence that the log must remember, -1 for none."""
+        return last == self._last_sequence.get((stream, producer), -1)
 
 
 def selected(chunk: Chunk, entry: Entry) -> list[Batch]:

@@ -1,11 +1,12 @@
 """`drayd` with a death: SIGKILL, by itself, right after one step of a migration. `python -m` this file with
 the step and then the arguments of `drayd`. `STEP=SIGNAL:PID` gives that signal to another process instead,
-once, and goes on."""
+once, and goes on; `STEP=STOP:` stands still itself, until it is woken."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,14 @@ def run(asked: str, arguments: list[str]) -> None:
 
 
 def _give(number: signal.Signals, pid: int, data_directory: Path) -> None:
-    if number is signal.SIGSTOP:
+    if number is signal.SIGSTOP and pid == os.getpid():
+        # By another process, which waits until the metadata store is not written to, and all threads stand.
+        code = (
+            "import sys; from pathlib import Path; from tests.services.dray import freeze_process; "
+            "freeze_process(int(sys.argv[1]), Path(sys.argv[2]))"
+        )
+        subprocess.run([sys.executable, "-c", code, str(pid), str(data_directory)], check=True)
+    elif number is signal.SIGSTOP:
         freeze_process(pid, data_directory)
     else:
         os.kill(pid, number)

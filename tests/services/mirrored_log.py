@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -36,9 +36,9 @@ def transactional(bootstrap: str, name: str) -> Producer:
 
 @asynccontextmanager
 async def embedded_log(
-    folder: Path, runtime: SystemRuntime, partitions: int
+    folder: Path, runtime: SystemRuntime, partitions: int, starts: Mapping[int, int] | None = None
 ) -> AsyncIterator[tuple[Log, dict[int, int]]]:
-    """A log of Dray, with a stream for each partition that its source owns."""
+    """A log of Dray, with a stream for each partition that its source owns, from these offsets on."""
     store = SqliteStore(folder / "metadata.sqlite", runtime)
     await store.open()
     objects = await LocalStore.open(folder / "objects", runtime)
@@ -47,8 +47,9 @@ async def embedded_log(
     try:
         streams = dict(enumerate(await log.take_stream_ids(partitions)))
         keys = StreamStore(store, DOMAINS, room_settings.log().producer_expiry_ms)
-        for stream in streams.values():
-            await lay_down(keys, stream, AttachedStream([], 0, 0, EPOCH, boundary=CLASSIC))
+        for partition, stream in streams.items():
+            start = (starts or {}).get(partition, 0)
+            await lay_down(keys, stream, AttachedStream([], start, start, EPOCH, boundary=CLASSIC))
         yield log, streams
     finally:
         await log.stop()

@@ -19,6 +19,7 @@ from dray.log import mirrored_pieces, mirroring
 from dray.log.entries import HighWatermark
 from dray.log.foreign_reader import ForeignReader
 from dray.log.mirror_states import MirrorStates
+from dray.log.mirroring import StreamMirror
 from dray.log.producer_state import ProducerStates
 from dray.migration.live_migration import LiveMigration
 from dray.migration.record import MigrationRecord
@@ -30,6 +31,8 @@ from dray.simulation.moves.traps import (
     late_lift,
     lost_answers,
     overtaken,
+    silent_producers,
+    slow_fence,
     slow_mirror,
 )
 from dray.upstream import mirror as upstream_mirror
@@ -114,6 +117,24 @@ def lift_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LiveMigration, "lift", lift)
 
 
+def fence_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """Once a fence is lifted, nobody looks whether a call that was on its way has put it up again."""
+
+    async def never(_: LiveMigration, __: MigrationRecord) -> bool:
+        return False
+
+    patch.setattr(LiveMigration, "_finds_a_fence", never)
+
+
+def producers_not_taken_over(patch: pytest.MonkeyPatch) -> None:
+    genuine = StreamMirror.decide
+
+    async def decide(self: StreamMirror, stream: int, boundary: int, is_allowed: Any, _: Any) -> bool:
+        return await genuine(self, stream, boundary, is_allowed)
+
+    patch.setattr(StreamMirror, "decide", decide)
+
+
 def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredCopy, "has_moved", False)
 
@@ -159,6 +180,8 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (no_probe, late_fence, 1),
         (boundary_before_the_fence, slow_mirror, 4),
         (lift_late, late_lift, 4),
+        (fence_not_looked_for, slow_fence, 2),
+        (producers_not_taken_over, silent_producers, 0),
         (group_copied_after_it_moved, forgotten_consumers, 4),
         (more_is_passed_over_than_was_deleted, overtaken, 1),
         (answers_reach_over_holes, overtaken, 2),

@@ -59,7 +59,11 @@ def test_nothing_is_lost_at_the_worst_moment(name: str) -> None:
     seen: Counter[str] = Counter()
     for seed in TRAP_SEEDS:
         seen += simulate_cluster(seed, TRAPS[name](seed)).counts
-    assert seen["partitions switched"]
+    assert seen["partitions switched"] or name == "slow_fence"
+    if name == "slow_fence":
+        assert seen["lifted"] > len(TRAP_SEEDS)
+    if name == "silent_producers":
+        assert seen["retries of what is gone"]
     if name == "late_lift":
         assert seen["! migrator stood still before it lifted"]
     if name == "overtaken":

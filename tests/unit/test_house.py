@@ -201,7 +201,7 @@ STARTED: dict[str, int] = {
     "log/patience.py": 1,  # a fetch waits for it
     "metadata/oxia/store.py": 2,
     "migration/leader_reads.py": 1,
-    "migration/live_migration.py": 2,
+    "migration/live_migration.py": 3,
     "migration/topic_mirror.py": 3,
     "metadata/oxia/watch.py": 1,
     "server/health.py": 1,

@@ -45,7 +45,7 @@ async def _create(
     )
     try:
         linked = context.services.linked
-        if linked is not None and await linked.is_diskless(topic.name) is False:
+        if linked is not None and await linked.has_owner(topic.name):
             text = (
                 f"Topic '{topic.name}' has the partitions of the cluster that owns it, until it is switched."
             )

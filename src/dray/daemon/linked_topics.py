@@ -63,13 +63,21 @@ class StoredLinks:
     # --- for the handlers
 
     async def is_diskless(self, topic: str) -> bool | None:
-        try:
-            record = await self._migrations.read(topic)
-        except MetadataError as error:
-            raise TopicsUnavailable(str(error)) from error
+        record = await self._record(topic)
         if record is None or not record.is_live or record.state is MigrationState.ABORTING:
             return None
         return record.state in (MigrationState.PENDING, MigrationState.SWITCHED, MigrationState.MOVED)
+
+    async def has_owner(self, topic: str) -> bool:
+        record = await self._record(topic)
+        ours = (MigrationState.SWITCHED, MigrationState.MOVED)
+        return record is not None and record.is_live and record.state not in ours
+
+    async def _record(self, topic: str) -> MigrationRecord | None:
+        try:
+            return await self._migrations.read(topic)
+        except MetadataError as error:
+            raise TopicsUnavailable(str(error)) from error
 
     async def switch(self, topic: str, *, validate_only: bool) -> None:
         try:

@@ -393,7 +393,7 @@ def abort(
             record = await migrations.read(topic)
             if record is None:
                 return None
-            if record.is_live and (record.is_pending or record.undo is not None):
+            if record.is_live and (record.is_pending or record.undo is not None or record.lifted):
                 async with _live_topic(
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:
@@ -461,7 +461,7 @@ def _one_line(name: str) -> Iterator[None]:
         if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             text += ": the migrator's user needs ALTER and DESCRIBE on the source's cluster"
         elif error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            text += ": the migrator's user needs READ, DESCRIBE and DESCRIBE_CONFIGS on the topic"
+            text += ": the migrator's user needs READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on the topic"
         raise MigrationRefused(text) from error
     except ClientError as error:
         raise MigrationRefused(f"upstream {name} cannot be reached: {error}") from error

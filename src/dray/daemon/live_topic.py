@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from dray.daemon.followed_configs import follow_configs
 from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.log.mirroring import MirroredProducer
 from dray.metadata.contract import MetadataError
 from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
@@ -33,10 +34,12 @@ from dray.upstream.fences import (
     StoppedFence,
     WriterFence,
     acls_before,
+    is_fenced_by_acl,
+    is_fenced_by_size,
     largest_batch_setting,
 )
 from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import Probe, SourceTopic, no_leader
+from dray.upstream.source import Probe, SourceProducer, SourceTopic, no_leader
 from dray.upstream.stragglers import find_stragglers
 
 _log = structlog.get_logger(__name__)
@@ -217,22 +220,34 @@ class KafkaTopic:
     # --- the fence
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
-        cluster = self._upstream.control
-        if kind != "stopped":
-            await self._check_open()
-        if kind == "acl":
+        if kind == "stopped":
+            return {}
+        noted = await (self._acls_before() if kind == "acl" else self._size_before())
+        await self._check_open()
+        return noted
+
+    async def _acls_before(self) -> dict[str, str]:
+        """A fence of ours that was lifted just now may be seen for a moment longer. One that stays is named
+        as such, so this is asked before what any denial may answer."""
+        deadline = self._runtime.monotonic() + _OPEN_SECONDS
+        while True:
             try:
-                before = await acls_before(cluster, self._topic)
+                before = await acls_before(self._upstream.control, self._topic)
+                break
             except RequestFailed as failure:
                 if failure.code != ErrorCode.SECURITY_DISABLED:
                     raise
                 return {ALLOWS_REST: "false"}  # there are no ACLs: the fence's own check says so
-            noted = {ALLOWS_REST: "true" if before.needs_rest else "false"}
-            return noted | ({IS_DENIED: "true"} if before.is_denied else {})
-        if kind == "size":
-            largest = await largest_batch_setting(cluster, self._topic)
-            return {} if largest is None else {LARGEST_BATCH: largest}
-        return {}
+            except FenceRefused:
+                if self._runtime.monotonic() >= deadline:
+                    raise
+            await self._runtime.sleep(_PAUSE_SECONDS)
+        noted = {ALLOWS_REST: "true" if before.needs_rest else "false"}
+        return noted | ({IS_DENIED: "true"} if before.is_denied else {})
+
+    async def _size_before(self) -> dict[str, str]:
+        largest = await largest_batch_setting(self._upstream.control, self._topic)
+        return {} if largest is None else {LARGEST_BATCH: largest}
 
     async def _check_open(self) -> None:
         """The probe says that a leader refuses us: that shows a fence only if it did not refuse us before.
@@ -258,8 +273,27 @@ class KafkaTopic:
         is_denied = undo.get(IS_DENIED) == "true"
         return _AclFence(self._upstream.control, self._topic, self._runtime, allows_rest, is_denied)
 
-    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
-        return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed)
+    async def is_fenced(self, kind: str) -> bool:
+        if self._is_gone:
+            return False
+        if kind == "size":
+            return await is_fenced_by_size(self._upstream.control, self._topic)
+        try:
+            return kind == "acl" and await is_fenced_by_acl(self._upstream.control, self._topic)
+        except RequestFailed as failure:
+            if failure.code != ErrorCode.SECURITY_DISABLED:
+                raise
+            return False
+
+    async def decide(
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
+    ) -> bool:
+        producers = [MirroredProducer(*each) for each in taken_over]
+        return await self._rooms.mirror.decide(self._streams[partition], boundary, is_allowed, producers)
 
     async def forbid(self, partition: int) -> int | None:
         return await forbid_boundary(self._rooms.streams, self._runtime, self._streams[partition])

@@ -190,15 +190,20 @@ class Migrator:
             await self._runtime.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Begin what is to be done and not done by another process; end what is over."""
+        """Begin what is to be done and not done by another process; end what is over, or is another's by now:
+        a lease goes with its session."""
         records = await self._read()
         for topic in [topic for topic in self._workers if not self._is_same(topic, records.get(topic))]:
             await self._workers.pop(topic).stop()
         for topic, record in records.items():
-            if topic in self._workers or not self._is_known(topic, record):
+            if not self._is_known(topic, record):
                 continue
-            if await self._leases.hold(topic):
+            is_ours = await self._leases.hold(topic)
+            if is_ours and topic not in self._workers:
                 self._begin(topic, record)
+            elif not is_ours and topic in self._workers:
+                _log.info("a topic is left to another migrator: the lease has ended", topic=topic)
+                await self._workers.pop(topic).stop()
         now = self._looked = self._runtime.monotonic()
         self._metrics.show(
             {topic: record.state.value for topic, record in records.items()},

@@ -24,7 +24,7 @@ from dray.log.foreign_tables import (
     thinned,
 )
 from dray.log.jobs import Job, put_job, put_start
-from dray.log.origins import Origin
+from dray.log.origins import NO_EPOCH, Origin
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError, LogUnavailable
@@ -223,10 +223,13 @@ class AttachedStream:
     leader_epoch: int  # of the topic: `origins.epoch_above` the source's
     producers: Sequence[ProducerRow] = field(default=())
     boundary: int | None = None  # None: the end, which is a cold attach; or `CLASSIC`
+    # Of the last batch, as the source gave it: the mirror that goes on from here asks with it whether the
+    # source's history is still that of its tier.
+    source_epoch: int = NO_EPOCH
 
     def high_watermark(self) -> HighWatermark:
         boundary = self.end if self.boundary is None else self.boundary
-        origin = Origin(boundary, self.end, self.leader_epoch)
+        origin = Origin(boundary, self.end, self.leader_epoch, self.source_epoch)
         if not self.entries:
             return HighWatermark(self.end, origin=origin)
         last = self.entries[-1]

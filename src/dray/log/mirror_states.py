@@ -230,13 +230,20 @@ class MirrorStates:
     # --- the producer snapshot
 
     async def put_snapshot(
-        self, stream: int, state: MirrorState, *, is_due: bool = True, surely: bool = False
+        self,
+        stream: int,
+        state: MirrorState,
+        *,
+        is_due: bool = True,
+        surely: bool = False,
+        again: bool = False,
     ) -> None:
         """Move the snapshot to the end of what is committed. A large one, and any that is not due, only now
         and then. `surely`: it is there when this returns. Raises `MirrorLost` and `LogUnavailable` only
-        then."""
+        then. `again`: also if it is at the end, as the producers have changed."""
         lags_little = not surely and state.entries_since < MOST_LAG
-        if state.snapshot.value >= state.place.end or (lags_little and not is_due):
+        is_there = state.snapshot.value >= state.place.end and not again
+        if is_there or (lags_little and not is_due):
             return
         if lags_little and state.producers.least_bytes > SMALL_SNAPSHOT:
             return

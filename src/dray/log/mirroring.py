@@ -19,7 +19,7 @@ switched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -35,7 +35,7 @@ from dray.log.mirror_states import (
     unavailable,
 )
 from dray.log.mirrored_objects import TRIES, MirrorAim, MirroredObjects, MirrorObject
-from dray.log.mirrored_pieces import MOST_ABORTED, MirroredPiece, pieces_of
+from dray.log.mirrored_pieces import MOST_ABORTED, NO_BATCH, MirroredPiece, pieces_of
 from dray.log.origins import BoundaryStands
 from dray.log.producer_state import ProducerStates
 from dray.log.retention import Retention
@@ -148,11 +148,17 @@ class StreamMirror:
         return (await self._states.fresh(stream)).place
 
     async def producers(self, stream: int) -> frozenset[MirroredProducer]:
-        """As the log up to its end says."""
+        """Those of the batches in the log. Of one whose batches were all deleted the source may know more:
+        it may have deleted later ones before they could be mirrored."""
         state = await self._states.fresh(stream)
-        return frozenset(
-            MirroredProducer(producer_id, producer.epoch, producer.batches[-1].last_sequence)
+        known = [
+            (producer_id, producer.epoch, producer.batches[-1])
             for producer_id, producer in state.producers.items()
+        ]
+        return frozenset(
+            MirroredProducer(producer_id, epoch, last.last_sequence)
+            for producer_id, epoch, last in known
+            if last.base_offset >= state.start or last == NO_BATCH
         )
 
     async def boundary(self, stream: int) -> int | None:
@@ -178,18 +184,29 @@ class StreamMirror:
             self._states.forget(stream)
 
     async def decide(
-        self, stream: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]] | None = None
+        self,
+        stream: int,
+        boundary: int,
+        is_allowed: Callable[[], Awaitable[bool]] | None = None,
+        taken_over: Collection[MirroredProducer] = (),
     ) -> bool:
         """The stream is ours from `boundary` on, if that is its end: one compare-and-set. False where the log
         has grown in between, or where it is not allowed (`boundary_decision.py`). The source must be fenced,
-        and all of it mirrored."""
+        and all of it mirrored. `taken_over`: what the source knows of producers that are not among those of
+        the log; it must have told it at its final end."""
+        now_ms = self._runtime.wall_ms()
         try:
             for _ in range(TRIES):
-                with suppress(BoundaryStands, MirrorLost):
+                try:
                     state = await self._states.fresh(stream)
                     if state.place.end != boundary:
                         return False
-                    await self._states.put_snapshot(stream, state, surely=True)
+                    changed = [each for each in taken_over if state.producers.take_over(*each, now_ms)]
+                    await self._states.put_snapshot(stream, state, surely=True, again=bool(changed))
+                except MirrorLost:
+                    continue  # the producers are not there yet
+                except BoundaryStands:
+                    pass
                 with suppress(ProducersBehind):
                     decided = await switch_stream(self._store, self._runtime, stream, boundary, is_allowed)
                     return decided == boundary

@@ -23,6 +23,9 @@ FORMAT: Final = 1
 RETRIED_MS: Final = 15 * 60_000
 """For how long a client may send a batch again. By default, clients give up after two minutes."""
 
+UNKNOWN: Final = -1
+"""The first sequence and the offset of a batch of which only the last sequence is known."""
+
 SEQUENCES: Final = 1 << 31
 _HEADER = Struct(">BqI")
 _PRODUCER = Struct(">qhqB")
@@ -105,6 +108,20 @@ class ProducerStates:
         """Take over what another log knew of a producer."""
         self._own[producer_id] = producer
 
+    def take_over(self, producer_id: int, epoch: int, last_sequence: int, at_ms: int) -> bool:
+        """What another log knew of a producer whose batches are in neither log any more: only its last
+        number. Its next batch is in order. The last one, sent again, is known, but not where it was: its
+        answer has no offset. False where just that is known already."""
+        producer = self.get(producer_id)
+        if producer is not None and (producer.epoch, producer.batches[-1].last_sequence) == (
+            epoch,
+            last_sequence,
+        ):
+            return False
+        last = RememberedBatch(UNKNOWN, last_sequence, UNKNOWN, -1)
+        self.put(producer_id, ProducerEntry(epoch, at_ms, (last,)))
+        return True
+
     def items(self) -> ItemsView[int, ProducerEntry]:
         merged = {} if self._base is None else dict(self._base.items())
         merged.update(self._own)
@@ -133,7 +150,10 @@ class ProducerStates:
             return None
         last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)
         for remembered in producer.batches:
-            if remembered.first_sequence == batch.base_sequence and remembered.last_sequence == last_sequence:
+            if remembered.last_sequence == last_sequence and remembered.first_sequence in (
+                batch.base_sequence,
+                UNKNOWN,
+            ):
                 return remembered
         expected = next_sequence(producer.batches[-1].last_sequence)
         if batch.base_sequence == expected:

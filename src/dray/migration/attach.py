@@ -42,7 +42,7 @@ from dray.log.foreign_ownership import COPIED, ForeignOwnership
 from dray.log.foreign_segments import OWN_STORE
 from dray.log.foreign_tables import AbortedRange, ForeignLayout
 from dray.log.lifecycle import Lifecycle
-from dray.log.origins import CLASSIC, epoch_above
+from dray.log.origins import CLASSIC, NO_EPOCH, epoch_above
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
@@ -270,6 +270,7 @@ class Attacher:
             record.leader_epoch,
             partition.producers,
             CLASSIC if record.is_live else None,
+            partition.lineage.last_epoch if record.is_live else NO_EPOCH,
         )
 
     async def _segment(
@@ -476,6 +477,8 @@ class Attacher:
 def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
     if record.state is MigrationState.ABORTING:
         return record
+    if record.is_pending:
+        raise MigrationRefused(f"topic {topic}: a switch was asked for meanwhile: run it again")
     if record.state not in (MigrationState.ATTACHING, MigrationState.MIRRORING):
         raise MigrationRefused(
             f"topic {topic} is {record.state}: there is no way back but to delete it (drayd admin topics "

@@ -40,6 +40,12 @@ class PartitionLineage:
     left_out: tuple[str, ...] = field(default=())
     """The objects that no offset comes from."""
 
+    @property
+    def last_epoch(self) -> int:
+        """That of the leader who wrote the last offset; -1 where there is none, or it is not known."""
+        epochs = self.chosen[-1].segment.epochs if self.chosen else ()
+        return max((each.epoch for each in epochs if each.offset < self.end), default=-1)
+
 
 class _Range(NamedTuple):
     start: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -68,18 +69,23 @@ async def request_switch(migrations: Migrations, topic: str, fence: str = "acl")
                 f"switched: {reason}"
             )
         pending = current.to(MigrationState.PENDING)
-        return replace(pending, fence=fence, attempt=(current.attempt or 0) + 1, why=None)
+        return replace(pending, fence=fence, attempt=(current.attempt or 0) + 1, why=None, began_ms=None)
 
     return await migrations.step(topic, record, change)
 
 
-async def go_back(migrations: Migrations, topic: str, record: MigrationRecord, why: str) -> MigrationRecord:
+async def go_back(
+    migrations: Migrations, topic: str, record: MigrationRecord, why: str, *, is_unfenced: bool = False
+) -> MigrationRecord:
     """PENDING becomes MIRRORING again, if it is still this try. From now on no partition can be decided once
     `forbid` was called for it; the fence is lifted after that, as `undo` is kept. A record that is elsewhere
-    by now is given back as it is."""
+    by now is given back as it is. `is_unfenced`: only if nobody has gone on to the fence meanwhile; who has
+    may be what keeps us from it."""
 
     def change(current: MigrationRecord) -> MigrationRecord:
         if not current.is_pending or current.attempt != record.attempt:
+            return current
+        if is_unfenced and current.undo is not None:
             return current
         return replace(current.to(MigrationState.MIRRORING), why=why)
 
@@ -103,8 +109,39 @@ async def note(
     """A change of what is known, if the migration is still in the same state and try."""
 
     def change(current: MigrationRecord) -> MigrationRecord:
-        if (current.state, current.attempt) != (record.state, record.attempt):
+        if not _is_same(current, record):
             return current
         return replace(current, **changes)  # type: ignore[arg-type]
 
     return await migrations.step(topic, record, change)
+
+
+async def note_begun(
+    migrations: Migrations, topic: str, record: MigrationRecord, now_ms: int
+) -> MigrationRecord:
+    """A migrator has taken the switch up: the first one counts."""
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if not _is_same(current, record) or current.began_ms is not None:
+            return current
+        return replace(current, began_ms=now_ms)
+
+    return await migrations.step(topic, record, change)
+
+
+async def note_fence(
+    migrations: Migrations, topic: str, record: MigrationRecord, fence: str, undo: Mapping[str, str]
+) -> MigrationRecord:
+    """A fence may be up from now on. What is noted already stays: who noted it has seen the source without a
+    fence, and who comes later may have seen it with one."""
+
+    def change(current: MigrationRecord) -> MigrationRecord:
+        if not _is_same(current, record) or current.undo is not None:
+            return current
+        return replace(current, fence=fence, undo=undo)
+
+    return await migrations.step(topic, record, change)
+
+
+def _is_same(current: MigrationRecord, record: MigrationRecord) -> bool:
+    return (current.state, current.attempt) == (record.state, record.attempt)

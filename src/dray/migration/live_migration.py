@@ -11,13 +11,15 @@
 Any number of processes may do this for one topic at a time, and each may die at any point: what they know
 is in the record and in the log, and each step is a compare-and-set. The fence at the source is the one thing
 that is in neither. So what was there before it is noted first; and it is lifted only when the record says
-that the switch is off, and no decision that was begun before can apply (`log/boundary_decision.py`).
+that the switch is off, and no decision that was begun before can apply (`log/boundary_decision.py`). A call
+that puts it up may arrive after that: it is looked for, and lifted again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -25,8 +27,9 @@ import structlog
 
 from dray.client.cluster import PASSING
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.log.types import LogError, StreamClosed
 from dray.migration.found import MigrationRefused
-from dray.migration.live import go_back, go_on, note
+from dray.migration.live import go_back, go_on, note, note_begun, note_fence
 from dray.migration.news import News
 from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -66,6 +69,8 @@ class LiveSettings:
     follow_seconds: float
     look_seconds: float = 1.0
     """How often the record is read."""
+    fence_seconds: float = 10.0
+    """How often the source is asked whether a fence has come up that was lifted before."""
 
 
 class LiveTopic(Protocol):
@@ -99,8 +104,16 @@ class LiveTopic(Protocol):
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WriterFence: ...
 
+    async def is_fenced(self, kind: str) -> bool:
+        """Whether the source has a fence of ours, put up by whichever process."""
+        ...
+
     async def decide(
-        self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
     ) -> bool: ...
 
     async def forbid(self, partition: int) -> int | None:
@@ -149,6 +162,7 @@ class LiveMigration:
         self._mirror: KeptTask | None = None
         self._mirror_tried = float("-inf")
         self._follow_at = float("-inf")
+        self._fence_at = float("-inf")
 
     async def run(self) -> None:
         """Goes on until it is cancelled, so that it may be kept running; `stop` afterwards."""
@@ -182,6 +196,7 @@ class LiveMigration:
             await self.lift(record)
         else:
             await self._follow(record)
+            await self._look_for_a_fence(record)
         return record
 
     def _keep_mirroring(self) -> None:
@@ -236,19 +251,17 @@ class LiveMigration:
     # --- PENDING
 
     async def _switch(self, record: MigrationRecord) -> None:
+        record = await note_begun(self._migrations, self.topic, record, self._runtime.wall_ms())
+        if not record.is_pending:
+            return
         if record.stopped:
             partition, reason = min(record.stopped.items())
             if not await self._decided(record):
                 await self._go_back(record, f"partition {partition} is not mirrored any more: {reason}")
                 return
         if record.undo is None:
-            try:
-                undo = await self._live.before_fence(record.fence or "")
-            except FenceRefused as refusal:
-                await self._go_back(record, str(refusal))
-                return
-            record = await note(self._migrations, self.topic, record, undo=undo)
-            if not record.is_pending:
+            record = await self._note_fence(record)
+            if not record.is_pending or record.undo is None:
                 return
         self._reached("fence noted")
         _log.info("a topic is being switched", topic=self.topic, fence=record.fence, attempt=record.attempt)
@@ -262,6 +275,28 @@ class LiveMigration:
             await asyncio.wait({switching, watching})
         if not switching.cancelled():
             switching.result()
+
+    async def _note_fence(self, record: MigrationRecord) -> MigrationRecord:
+        """The record with what was there before the fence, or as it is otherwise by now."""
+        try:
+            undo = await self._live.before_fence(record.fence or "")
+        except (FenceRefused, AuthenticationFailed) as refusal:
+            return await self._go_back(record, str(refusal), is_unfenced=True)
+        except (ClientError, RequestFailed) as failure:
+            if self._is_worth_another_try(record, failure):
+                raise
+            return await self._go_back(record, str(failure), is_unfenced=True)
+        return await note_fence(self._migrations, self.topic, record, record.fence or "", undo)
+
+    def _spent_seconds(self, record: MigrationRecord) -> float:
+        """Since the first migrator took the switch up, by clocks that may differ. It does not begin anew with
+        a process that goes on: the writers at the source are fenced all the time."""
+        now_ms = self._runtime.wall_ms()
+        return max(0, now_ms - (now_ms if record.began_ms is None else record.began_ms)) / 1000
+
+    def _is_worth_another_try(self, record: MigrationRecord, failure: Exception) -> bool:
+        is_over = self._spent_seconds(record) >= self._settings.give_up_seconds
+        return not is_over and not (isinstance(failure, RequestFailed) and failure.code not in PASSING)
 
     async def _until_elsewhere(self, record: MigrationRecord) -> None:
         """An abort, or another migrator, has taken the record on."""
@@ -279,18 +314,29 @@ class LiveMigration:
         fence = _RecordedFence(
             self._live.fence(record.fence or "", record.undo or {}),
             lambda: self._is_same(record),
+            lambda: self._take_back(record),
+            self._runtime,
             self._reached,
         )
         target = _RecordedTarget(self._live, lambda: self._is_same(record), self._reached)
-        switch = TopicSwitch(self._live.source, target, fence, self._runtime, self._settings.give_up_seconds)
+        switch = TopicSwitch(
+            self._live.source,
+            target,
+            fence,
+            self._runtime,
+            self._settings.give_up_seconds,
+            spent_seconds=self._spent_seconds(record),
+        )
         try:
             boundaries = await switch.run()
         except MigrationLost:
             return  # what the record says now is done in the next turn
         except (SwitchFailed, SwitchStuck, FenceRefused, AuthenticationFailed) as failure:
             await self._failed(record, str(failure))
-        except RequestFailed as failure:
-            if failure.code in PASSING:
+        except StreamClosed:
+            await self._failed(record, "the topic was deleted here")
+        except (ClientError, RequestFailed, LogError) as failure:
+            if self._is_worth_another_try(record, failure):
                 raise
             await self._failed(record, str(failure))
         else:
@@ -304,14 +350,36 @@ class LiveMigration:
         _log.error("a switch does not go on, and there is no way back", topic=self.topic, reason=why)
         await note(self._migrations, self.topic, record, why=why)
 
-    async def _go_back(self, record: MigrationRecord, why: str) -> None:
-        _log.warning("a switch went back", topic=self.topic, reason=why)
-        await go_back(self._migrations, self.topic, record, why)
+    async def _go_back(
+        self, record: MigrationRecord, why: str, *, is_unfenced: bool = False
+    ) -> MigrationRecord:
+        found = await go_back(self._migrations, self.topic, record, why, is_unfenced=is_unfenced)
+        if not found.is_pending:
+            _log.warning("a switch went back", topic=self.topic, reason=why)
         self._reached("back")
+        return found
 
     async def _decided(self, record: MigrationRecord) -> list[int]:
-        target = self._live.target
-        return [each for each in range(record.partitions) if await target.boundary(each) is not None]
+        found = []
+        for partition in range(record.partitions):
+            with suppress(StreamClosed):  # the topic was deleted here: nothing of it is Dray's
+                if await self._live.target.boundary(partition) is not None:
+                    found.append(partition)
+        return found
+
+    async def _take_back(self, record: MigrationRecord) -> None:
+        """The call that put the fence up has ended when its switch was off already: perhaps it was lifted
+        before it was up."""
+        current = await self._migrations.read(self.topic)
+        is_ours = current is not None and current.migration_id == record.migration_id
+        if current is not None and is_ours and current.state is MigrationState.MIRRORING:
+            await note_fence(self._migrations, self.topic, current, record.fence or "", record.undo or {})
+        elif (
+            current is None
+            or current.state is MigrationState.ABORTING
+            or (not is_ours and current.state is MigrationState.MIRRORING)
+        ):
+            await self._live.fence(record.fence or "", record.undo or {}).lift()  # no record says it any more
 
     async def _switched(self, record: MigrationRecord, boundaries: Mapping[int, int]) -> None:
         if set(boundaries) != set(range(record.partitions)):
@@ -341,9 +409,30 @@ class LiveMigration:
             return
         await self._live.fence(record.fence or "", record.undo or {}).lift()
         self._reached("lifted")
-        await note(self._migrations, self.topic, record, undo=None)
+        lifted = {**(record.lifted or {}), record.fence or "": record.undo or {}}
+        await note(self._migrations, self.topic, record, undo=None, lifted=lifted)
         _log.info("the fence at the source is lifted", topic=self.topic)
         self._reached("fence forgotten")
+
+    async def _look_for_a_fence(self, record: MigrationRecord) -> None:
+        if self._runtime.monotonic() < self._fence_at:
+            return
+        self._fence_at = self._runtime.monotonic() + self._settings.fence_seconds
+        try:
+            await self._finds_a_fence(record)
+        except (ClientError, RequestFailed) as failure:
+            _log.debug("not known whether the source is fenced", topic=self.topic, reason=str(failure))
+
+    async def _finds_a_fence(self, record: MigrationRecord) -> bool:
+        """Of a migration that is MIRRORING with no fence to lift. A call that puts one up may arrive after it
+        was lifted: sent by a process that was killed, say, or taken by a broker that stood still. It is
+        noted, and so lifted again."""
+        for kind, undo in (record.lifted or {}).items():
+            if await self._live.is_fenced(kind):
+                _log.warning("a fence came up at the source after it was lifted", topic=self.topic)
+                await note_fence(self._migrations, self.topic, record, kind, undo)
+                return True
+        return False
 
     async def withdraw(self) -> None:
         """Take a switch back that is under way, and its fence, so that the migration may be aborted. Raises
@@ -358,7 +447,7 @@ class LiveMigration:
                 await go_back(self._migrations, self.topic, record, ABORTED)
             elif record.state is MigrationState.MIRRORING and record.undo is not None:
                 await self.lift(record)
-            else:
+            elif record.state is not MigrationState.MIRRORING or not await self._finds_a_fence(record):
                 return
 
     # --- SWITCHED
@@ -391,6 +480,8 @@ class _RecordedFence:
 
     fence: WriterFence
     is_allowed: Callable[[], Awaitable[bool]]
+    take_back: Callable[[], Awaitable[None]]
+    runtime: Runtime
     reached: Callable[[str], None]
 
     @property
@@ -407,8 +498,21 @@ class _RecordedFence:
     async def put_up(self) -> None:
         if not await self.is_allowed():
             raise MigrationLost("the switch was taken back")
-        await self.fence.put_up()
+        sending = self.runtime.spawn(self._send(), "put a fence up")
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await asyncio.wait({sending})  # a call that is under way cannot be called back
+            sending.cancelled() or sending.exception()
+            raise
         self.reached("fence up")
+
+    async def _send(self) -> None:
+        try:
+            await self.fence.put_up()
+        finally:
+            if not await self.is_allowed():
+                await self.take_back()
 
     async def lift(self) -> None:
         return None
@@ -434,7 +538,9 @@ class _RecordedTarget:
     async def boundary(self, partition: int) -> int | None:
         return await self.live.target.boundary(partition)
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        done = await self.live.decide(partition, boundary, self.is_allowed)
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        done = await self.live.decide(partition, boundary, taken_over, self.is_allowed)
         self.reached("decided")
         return done

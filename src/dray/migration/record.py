@@ -104,6 +104,9 @@ class MigrationRecord:
     attempt: Annotated[int | None, NOT_IF_NONE] = None  # the number of the last switch that was asked for
     fence: Annotated[str | None, NOT_IF_NONE] = None  # one of `FENCES`: that of the last switch
     undo: Annotated[Mapping[str, str] | None, NOT_IF_NONE] = None  # what was there before the fence
+    lifted: Annotated[Mapping[str, Mapping[str, str]] | None, NOT_IF_NONE] = None  # by fence: the same, of
+    # those that were lifted. A call that puts one up may still be on its way.
+    began_ms: Annotated[int | None, NOT_IF_NONE] = None  # when the first migrator took the last switch up
     why: Annotated[str | None, NOT_IF_NONE] = None  # why the last switch went back, or does not go on
     stopped: Annotated[Mapping[int, str] | None, NOT_IF_NONE] = None  # why partitions are not mirrored
     switched_ms: Annotated[int | None, NOT_IF_NONE] = None

@@ -28,6 +28,7 @@ from dray.log.mirrored_pieces import hole_before
 from dray.log.mirroring import (
     MirroredBatches,
     MirroredPlace,
+    MirroredProducer,
     MirrorPlan,
     MirrorRefused,
     MirrorTail,
@@ -574,5 +575,8 @@ class LogTarget:
     async def boundary(self, partition: int) -> int | None:
         return await self._mirror.boundary(self._streams[partition])
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        return await self._mirror.decide(self._streams[partition], boundary)
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        producers = [MirroredProducer(*each) for each in taken_over]
+        return await self._mirror.decide(self._streams[partition], boundary, taken_over=producers)

@@ -6,7 +6,7 @@ Kafka has no fence that clients merely wait behind. Each of these has its price:
   Where a topic had no ACL at all, a first one would cut off its readers too: so all else is allowed with it.
 - `size` lets no batch be small enough. It needs no authorizer and stops everybody; but the markers of an
   open transaction are refused too, and the partition's last stable offset then hangs even after it is lifted:
-  so it is refused while there are transactions.
+  so it is refused while there are transactions, and where producers write some: the next may begin at once.
 - `stopped` does nothing: the operator says that nothing writes any more.
 """
 
@@ -30,7 +30,9 @@ MOMENT_SECONDS: Final = 0.1
 VOUCHED_SECONDS: Final = 10.0
 
 LARGEST_BATCH: Final = "max.message.bytes"
+_NO_BATCH: Final = "0"
 _HEARD_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
 
 _TOPIC: Final = 2
@@ -74,7 +76,8 @@ class WriterFence(Protocol):
 class AclFence:
     """`allows_rest`: the topic had no ACL before. `is_denied`: the operator has denied WRITE to everybody
     before, by the very ACL that the fence puts up, and keeps it. Both are kept with the migration
-    (`AclsBefore`), as they can no longer be seen once the fence is up."""
+    (`AclsBefore`), as they can no longer be seen once the fence is up. With it goes a mark: an ACL of a topic
+    that does not exist, by which a fence of ours is told from what operators deny."""
 
     cluster: Cluster
     topic: str
@@ -86,10 +89,9 @@ class AclFence:
 
     async def check(self, _: Source, /) -> None:
         """A super user would see no fence, and no ACL stops one: so it must not be us. It is tried on a topic
-        that does not exist."""
-        tried = _acl(f"dray-{self.runtime.uuid()}", _DESCRIBE, _DENY)
+        that does not exist: always the same, so that what a process left that died here is found."""
         try:
-            await create_acls(self.cluster, [tried])
+            await create_acls(self.cluster, [_tried(self.topic)])
         except RequestFailed as failure:
             if failure.code == ErrorCode.SECURITY_DISABLED:
                 raise FenceRefused(
@@ -98,31 +100,42 @@ class AclFence:
                 ) from failure
             raise
         try:
-            if not await self._is_denied(tried.name or ""):
+            if not await self._is_denied():
                 raise FenceRefused(
                     "the migrator is a super user at the source, so it cannot see whether the fence holds: "
                     "give it a user of its own, with ALTER on the cluster and READ on the topic"
                 )
         finally:
-            await delete_acls(self.cluster, tried)
+            await delete_acls(self.cluster, _tried(self.topic))
 
     async def put_up(self) -> None:
+        """What a check has left that died is taken away: a successor may not have to check."""
         rest = [_acl(self.topic, _ALL, _ALLOW)] if self.allows_rest else []
-        await create_acls(self.cluster, [*rest, _acl(self.topic, _WRITE, _DENY)])
+        await delete_acls(self.cluster, _tried(self.topic))
+        await create_acls(self.cluster, [_mark(self.topic), *rest, _acl(self.topic, _WRITE, _DENY)])
 
     async def lift(self) -> None:
-        """The denial first: without it the rest allows what was allowed before, and never less."""
+        """The denial first: without it the rest allows what was allowed before, and never less. The mark
+        last: until then a fence is found that was lifted in part."""
         if not self.is_denied:
             await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
         if self.allows_rest:
             await delete_acls(self.cluster, _acl(self.topic, _ALL, _ALLOW))
+        await delete_acls(self.cluster, _tried(self.topic))
+        await delete_acls(self.cluster, _mark(self.topic))
 
-    async def _is_denied(self, topic: str) -> bool:
+    async def _is_denied(self) -> bool:
+        """It is made again now and then: another process may have tried the same, and taken it away."""
         deadline = self.runtime.monotonic() + _HEARD_SECONDS
+        again = self.runtime.monotonic() + _AGAIN_SECONDS
+        tried = _tried(self.topic)
         while self.runtime.monotonic() < deadline:
-            answer = await self.cluster.learn([topic])
+            answer = await self.cluster.learn([tried.name or ""])
             if answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 return True
+            if self.runtime.monotonic() >= again:
+                await create_acls(self.cluster, [tried])
+                again += _AGAIN_SECONDS
             await self.runtime.sleep(_PAUSE_SECONDS)
         return False
 
@@ -146,9 +159,17 @@ class SizeFence:
                 f"{', ...' if len(open_ones) > 3 else ''}), and --fence size would leave them hanging for "
                 "ever: end them first, or use --fence acl"
             )
+        writers = await source.transactional()
+        if writers:
+            raise FenceRefused(
+                f"transactions are written to the topic ({', '.join(writers[:3])}"
+                f"{', ...' if len(writers) > 3 else ''}), and --fence size would leave one that begins now "
+                "hanging for ever: use --fence acl, or stop them and wait until the source has forgotten "
+                "them (producer.id.expiration.ms)"
+            )
 
     async def put_up(self) -> None:
-        await alter_configs(self.cluster, self.topic, {LARGEST_BATCH: "0"})
+        await alter_configs(self.cluster, self.topic, {LARGEST_BATCH: _NO_BATCH})
 
     async def lift(self) -> None:
         if self.before is None:
@@ -181,8 +202,28 @@ class AclsBefore(NamedTuple):
 
 
 async def acls_before(cluster: Cluster, topic: str) -> AclsBefore:
+    """Raises `FenceRefused` where a fence of ours is up: what was before it cannot be seen."""
+    if await is_fenced_by_acl(cluster, topic):
+        raise FenceRefused(
+            f"a fence of an earlier switch is up at the source, as its ACL of the topic {_mark(topic).name} "
+            "says. It is lifted by itself, if it is of this migration: then try again. Else take it away by "
+            f"hand, with the ACLs of User:* on {topic} (DENY WRITE, and ALLOW ALL if there is one)"
+        )
     found = await list_acls(cluster, WireAcl(_TOPIC, _MATCH, topic, None, None, _ANY, _ANY))
     return AclsBefore(not found, _acl(topic, _WRITE, _DENY) in found)
+
+
+async def is_fenced_by_acl(cluster: Cluster, topic: str) -> bool:
+    """Whether a fence of ours is up, or is being lifted."""
+    return bool(await list_acls(cluster, _mark(topic)))
+
+
+def _mark(topic: str) -> WireAcl:
+    return _acl(f"dray-fence-{topic}", _WRITE, _DENY)
+
+
+def _tried(topic: str) -> WireAcl:
+    return _acl(f"dray-check-{topic}", _DESCRIBE, _DENY)
 
 
 def _acl(topic: str, operation: int, permission: int) -> WireAcl:
@@ -192,6 +233,13 @@ def _acl(topic: str, operation: int, permission: int) -> WireAcl:
 async def largest_batch_setting(cluster: Cluster, topic: str) -> str | None:
     """The topic's own `max.message.bytes`, None where it follows the brokers'. 0 is a fence that was left
     behind, and no setting that anybody wants back."""
-    described = await describe_topics(cluster, [topic])
-    found = described[0].configs.get(LARGEST_BATCH)
-    return None if found == "0" else found
+    found = await _largest_batch(cluster, topic)
+    return None if found == _NO_BATCH else found
+
+
+async def is_fenced_by_size(cluster: Cluster, topic: str) -> bool:
+    return await _largest_batch(cluster, topic) == _NO_BATCH
+
+
+async def _largest_batch(cluster: Cluster, topic: str) -> str | None:
+    return (await describe_topics(cluster, [topic]))[0].configs.get(LARGEST_BATCH)

@@ -11,6 +11,7 @@ from dray.client.cluster import Cluster
 from dray.client.errors import ClientError, RequestFailed
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from dray.protocol.messages.describe_producers import DescribeProducersRequest
 from dray.protocol.messages.list_transactions import ListTransactionsRequest
 
 from .group_follower import groups_left
@@ -25,6 +26,7 @@ SLOW_BYTES_A_SECOND: Final = 20 << 20
 MOST_NAMED: Final = 10
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
+OLDEST_KAFKA: Final = "3.0"
 
 
 class SourceUnsuitable(Exception):
@@ -41,7 +43,7 @@ class LinkPlan:
     """Bytes of each partition on the brokers' disks; None where the source does not say it."""
     groups: Sequence[str]
     transactional: Sequence[str]
-    """The transactional ids that have written to it."""
+    """Who has written transactions to it."""
     notes: Sequence[str]
 
     @property
@@ -65,8 +67,9 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
     count = len(cluster.view.partitions(topic))
     if not count:
         raise SourceUnsuitable(f"the source shows no partition of {topic}: try again")
+    await _check_age(cluster, source)
     ends = {each: await source.measure(each) for each in range(count)}
-    transactional = await _transactional(cluster, source)
+    transactional = await source.transactional()
     sizes = await _sizes(cluster, topic, source)
     effective = {name: each.value for name, each in (await source_configs(cluster, topic)).items()}
     groups, of_groups = await _groups(cluster, topic, count)
@@ -128,24 +131,18 @@ def _retention_notes(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
     return [note]
 
 
-async def _transactional(cluster: Cluster, source: SourceTopic) -> list[str]:
-    """Those whose producer ids the leaders remember for this topic."""
-    writers = {
-        each.producer_id
-        for partition in source.leaderships
-        for each in (await source.producers(partition))[1]
-    }
-    found: set[str] = set()
-    for address in list(cluster.view.brokers.values()):
-        async with cluster.broker(address) as broker:
-            try:
-                response = await broker.request(ListTransactionsRequest())
-            except RequestFailed:
-                return []  # an older broker does not know the question
-        found.update(
-            each.transactional_id for each in response.transaction_states if each.producer_id in writers
-        )
-    return sorted(found)
+async def _check_age(cluster: Cluster, source: SourceTopic) -> None:
+    for leadership in source.leaderships.values():
+        async with cluster.broker(cluster.view.brokers[leadership.leader]) as broker:
+            for asked in (DescribeProducersRequest, ListTransactionsRequest):
+                try:
+                    broker.version_for(asked.API_KEY)
+                except ClientError as error:
+                    raise SourceUnsuitable(
+                        f"the source is too old: {error}; Kafka has it since {OLDEST_KAFKA}, and a switch "
+                        "needs it"
+                    ) from error
+        return  # one is as old as the others
 
 
 async def _sizes(cluster: Cluster, topic: str, source: SourceTopic) -> dict[int, int] | None:

@@ -10,7 +10,8 @@ and Dray has all of it:
 3. Dray has mirrored up to that end, and not beyond it; and what it has mirrored is still the source's
    history: after an unclean election a log may end where it ended before, with other records.
 4. The source and Dray remember the same producers with the same last sequences, so that a retry of what was
-   acknowledged there is known here.
+   acknowledged there is known here. The source remembers producers for longer than it keeps their records:
+   those of which nothing is in the log here are taken over as it has them.
 
 What does not come right leads back, never on.
 """
@@ -48,6 +49,8 @@ class PartitionSwitch:
     _confirmed: SourceEnd | None = None
     _mirrored: int = -1
     _compared: bool = False
+    taken_over: frozenset[SourceProducer] = frozenset()
+    """The producers that the log here says nothing of, as the source has them: they go with B0."""
 
     @property
     def next(self) -> Next:
@@ -103,8 +106,9 @@ class PartitionSwitch:
         theirs: Iterable[SourceProducer],
         ours: Iterable[SourceProducer],
     ) -> None:
-        """`history_end` is where the source's records of the last mirrored epoch end. Producers that only
-        Dray remembers do not count: the source has forgotten them."""
+        """`history_end` is where the source's records of the last mirrored epoch end. `ours` are producers of
+        batches in the log here. Those that only Dray remembers do not count: the source has forgotten
+        them."""
         if self.is_probed and leadership != self._fenced:
             self._begin_again()
             return
@@ -117,12 +121,14 @@ class PartitionSwitch:
             )
             return
         known = {each.producer_id: each for each in ours}
-        missed = [each for each in theirs if known.get(each.producer_id) != each]
+        told = list(theirs)
+        missed = [each for each in told if known.get(each.producer_id, each) != each]
         if missed:
-            names = ", ".join(_difference(each, known.get(each.producer_id)) for each in missed[:_NAMED])
+            names = ", ".join(_difference(each, known[each.producer_id]) for each in missed[:_NAMED])
             more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
             self.why_back = f"producers differ from the source's: {names}{more}"
             return
+        self.taken_over = frozenset(each for each in told if each.producer_id not in known)
         self._compared = True
 
     def _begin_again(self) -> None:
@@ -139,8 +145,8 @@ class PartitionSwitch:
             )
 
 
-def _difference(theirs: SourceProducer, ours: SourceProducer | None) -> str:
-    here = "not known here" if ours is None else f"epoch {ours.epoch}, sequence {ours.last_sequence} here"
+def _difference(theirs: SourceProducer, ours: SourceProducer) -> str:
     return (
-        f"producer {theirs.producer_id} (epoch {theirs.epoch}, sequence {theirs.last_sequence} there; {here})"
+        f"producer {theirs.producer_id} (epoch {theirs.epoch}, sequence {theirs.last_sequence} there; "
+        f"epoch {ours.epoch}, sequence {ours.last_sequence} here)"
     )

@@ -12,9 +12,9 @@ from dray.client.cluster import Address, Cluster
 from dray.client.connection import BrokerConnection
 from dray.client.errors import RequestFailed, check
 from dray.protocol import ErrorCode
-from dray.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from dray.protocol.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
 from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from dray.protocol.messages.list_transactions import ListTransactionsRequest
+from dray.protocol.messages.list_transactions import ListTransactionsRequest, TransactionState
 from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -90,6 +90,8 @@ class Source(Protocol):
     async def producers(self, partition: int) -> tuple[Leadership, frozenset[SourceProducer]]: ...
 
     async def open_transactions(self) -> list[str]: ...
+
+    async def transactional(self) -> list[str]: ...
 
 
 def no_leader(topic: str, partition: int) -> RequestFailed:
@@ -176,6 +178,12 @@ class SourceTopic:
 
     async def producers(self, partition: int) -> tuple[Leadership, frozenset[SourceProducer]]:
         """Those whose sequences the leader remembers."""
+        leadership, found = await self._producers(partition)
+        return leadership, frozenset(
+            SourceProducer(each.producer_id, each.producer_epoch, each.last_sequence) for each in found
+        )
+
+    async def _producers(self, partition: int) -> tuple[Leadership, list[ProducerState]]:
         leadership, address = self._leader(partition)
         request = DescribeProducersRequest(topics=[TopicRequest(self.topic, [partition])])
         async with self._cluster.broker(address) as broker:
@@ -184,25 +192,44 @@ class SourceTopic:
         check(
             f"cannot list the producers of {self.topic}-{partition}", answer.error_code, answer.error_message
         )
-        return leadership, frozenset(
-            SourceProducer(each.producer_id, each.producer_epoch, each.last_sequence)
-            for each in answer.active_producers
-        )
+        return leadership, answer.active_producers
 
     async def open_transactions(self) -> list[str]:
-        """The transactional ids, of any topic, whose transaction has not ended. All brokers are asked, as
-        each knows those that it coordinates."""
+        """Whose transaction has not ended: the transactional ids that are shown to us, of any topic, and the
+        producers of this one."""
+        listed = await self._listed_transactions()
+        named = {each.producer_id: each.transactional_id for each in listed}
+        found = {each.transactional_id for each in listed if each.transaction_state not in _ENDED_STATES}
+        for partition in self.leaderships:
+            for each in (await self._producers(partition))[1]:
+                if each.current_txn_start_offset >= 0:
+                    found.add(named.get(each.producer_id) or _unnamed(each.producer_id))
+        return sorted(found)
+
+    async def transactional(self) -> list[str]:
+        """Who writes transactions to this topic, as far as its leaders remember: they forget a producer a day
+        after its last record. By transactional id, where that is shown to us."""
+        listed = await self._listed_transactions()
+        named = {each.producer_id: each.transactional_id for each in listed}
         found: set[str] = set()
+        for partition in self.leaderships:
+            for each in (await self._producers(partition))[1]:
+                # A transaction has an epoch of its coordinator once it has ended, and a start before that.
+                is_one = each.coordinator_epoch >= 0 or each.current_txn_start_offset >= 0
+                if is_one or each.producer_id in named:
+                    found.add(named.get(each.producer_id) or _unnamed(each.producer_id))
+        return sorted(found)
+
+    async def _listed_transactions(self) -> list[TransactionState]:
+        """All brokers are asked, as each knows those that it coordinates. It names none that we may not
+        DESCRIBE."""
+        found: list[TransactionState] = []
         for address in self._cluster.view.brokers.values():
             async with self._cluster.broker(address) as broker:
                 response = await broker.request(ListTransactionsRequest())
             check("cannot list the transactions of the source", response.error_code)
-            found.update(
-                each.transactional_id
-                for each in response.transaction_states
-                if each.transaction_state not in _ENDED_STATES
-            )
-        return sorted(found)
+            found += response.transaction_states
+        return found
 
     def _leader(self, partition: int) -> tuple[Leadership, Address]:
         leadership = self.leaderships.get(partition)
@@ -243,6 +270,10 @@ class SourceTopic:
         answer = response.topics[0].partitions[0]
         check(f"cannot see the end of {self.topic}-{partition}", answer.error_code)
         return answer.end_offset
+
+
+def _unnamed(producer_id: int) -> str:
+    return f"producer {producer_id} (its transactional id is not shown to us)"
 
 
 def _unwritable_batch() -> bytes:

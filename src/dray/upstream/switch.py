@@ -34,15 +34,18 @@ class Target(Protocol):
         ...
 
     async def producers(self, partition: int) -> Collection[SourceProducer]:
-        """As the log up to its end says."""
+        """Those of the batches in the log, up to its end."""
         ...
 
     async def boundary(self, partition: int) -> int | None:
         """None while the source owns the partition."""
         ...
 
-    async def decide(self, partition: int, boundary: int) -> bool:
-        """One compare-and-set. False where the log has grown in between."""
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
+        """One compare-and-set. False where the log has grown in between. `taken_over`: producers that are
+        known as the source knows them from then on."""
         ...
 
 
@@ -57,7 +60,8 @@ class SwitchStuck(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicSwitch:
-    """`run` once. With `give_up_seconds` over, and nothing decided, the fence is lifted again."""
+    """`run` once. With `give_up_seconds` over, and nothing decided, the fence is lifted again.
+    `spent_seconds` of them are over already: others have tried before."""
 
     source: Source
     target: Target
@@ -65,6 +69,7 @@ class TopicSwitch:
     runtime: Runtime
     give_up_seconds: float
     pause_seconds: float = PAUSE_SECONDS
+    spent_seconds: float = 0.0
 
     async def run(self) -> Mapping[int, int]:
         """The boundary of each partition. Raises `SwitchFailed` or `SwitchStuck`, or `FenceRefused` before
@@ -93,7 +98,9 @@ class TopicSwitch:
         return {partition: boundary for partition, boundary in found.items() if boundary is not None}
 
     async def _until_all_can(self, decided: Collection[int]) -> dict[int, PartitionSwitch]:
-        deadline = self.runtime.monotonic() + self.give_up_seconds
+        # With a way back, it is taken in time. Without one, every try has the time that it needs.
+        spent = 0.0 if decided else self.spent_seconds
+        deadline = self.runtime.monotonic() + self.give_up_seconds - spent
         switches = {
             partition: PartitionSwitch(self.fence.is_probed, self.fence.moment_seconds)
             for partition in self.source.leaderships
@@ -165,7 +172,7 @@ class TopicSwitch:
 
     async def _decide(self, partition: int, switch: PartitionSwitch) -> int:
         boundary = switch.boundary
-        if not await self.target.decide(partition, boundary):
+        if not await self.target.decide(partition, boundary, switch.taken_over):
             found = await self.target.boundary(partition)
             if found is None:
                 raise SwitchFailed(

@@ -271,5 +271,8 @@ async def test_a_linked_topic_gets_no_partitions_that_its_source_lacks(linked: L
 
     assert await grow("old") == ErrorCode.INVALID_PARTITIONS
     assert await grow("own") == ErrorCode.NONE
+    for state in (MigrationState.PENDING, MigrationState.PUBLISHING, MigrationState.ABORTING):
+        await linked.to(state)
+        assert await grow("old") == ErrorCode.INVALID_PARTITIONS
     await linked.to(MigrationState.MOVED)
     assert await grow("old") == ErrorCode.NONE

@@ -113,7 +113,7 @@ def test_the_oldest_records_may_go_before_they_are_mirrored(
         (RequestFailed("create ACLs", ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "needs ALTER and DESCRIBE"),
         (
             RequestFailed("no", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-            "needs READ, DESCRIBE and DESCRIBE_CONFIGS",
+            "needs READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS",
         ),
         (ClientError("h:1: refused"), "upstream old cannot be reached: h:1: refused"),
         (AuthenticationFailed("wrong password"), "wrong password"),

@@ -117,6 +117,29 @@ def test_what_the_operator_had_before_the_fence_is_noted(
     assert run(topic_with([Probe.OPEN]).before_fence("acl")) == noted
 
 
+@pytest.mark.parametrize("is_lifted", [True, False])
+def test_a_fence_of_ours_that_was_left_is_named(is_lifted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that was lifted just now, which a broker has not heard of, is waited for."""
+    asked = 0
+
+    async def found(*_: object) -> AclsBefore:
+        nonlocal asked
+        asked += 1
+        if is_lifted and asked == 3:
+            return AclsBefore(True, False)
+        raise FenceRefused("a fence of an earlier switch is up")
+
+    async def ask() -> None:
+        if is_lifted:
+            assert await topic_with([Probe.OPEN]).before_fence("acl") == {"allows_rest": "true"}
+        else:
+            with pytest.raises(FenceRefused, match="of an earlier switch"):
+                await topic_with([Probe.FENCED]).before_fence("acl")
+
+    monkeypatch.setattr(live_topic, "acls_before", found)
+    run(ask())
+
+
 def test_the_fence_is_as_the_record_says() -> None:
     made = topic_with([Probe.OPEN])
     acl = made.fence("acl", {"allows_rest": "true"})

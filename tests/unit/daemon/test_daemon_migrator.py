@@ -229,6 +229,29 @@ async def test_a_migrator_works_on_what_no_other_does(world: World) -> None:
     await other.stop()
 
 
+async def test_a_topic_is_left_to_who_has_its_lease_by_now(world: World) -> None:
+    """A session ends when its process or the store stands still: then another takes the topic."""
+    await world.put("orders", encode_migration(record()))
+    one, other = world.migrator(), world.migrator()
+    await one.look()
+    session = one._leases._session
+    assert session is not None
+    await session.close()
+    await one.look()
+    await other.look()
+    assert (one.topics, other.topics) == (["orders"], []), "nobody else was there: it is kept"
+    session = one._leases._session
+    assert session is not None
+    await session.close()
+    await other.look()
+    await one.look()
+    assert (one.topics, other.topics) == ([], ["orders"])
+    await other.stop()
+    await one.look()
+    assert one.topics == ["orders"]
+    await one.stop()
+
+
 async def test_what_cannot_be_moved_here_does_not_hold_up_the_others(world: World) -> None:
     await world.put("newer", b"\x63{}")
     await world.put("unknown", encode_migration(record(upstream="new")))

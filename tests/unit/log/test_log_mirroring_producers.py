@@ -238,3 +238,116 @@ async def test_what_is_committed_while_a_snapshot_is_made_is_not_lost(
     await mirror_all(log, stream, source)
     assert state.producers.get(1) is not None
     assert state.entries_since == 1
+
+
+# --- producers of which nothing was mirrored: the source's retention was faster
+
+
+async def test_a_producer_whose_records_are_gone_goes_on_behind_the_boundary(world: MirrorWorld) -> None:
+    log, source = world.log(), SourceLog(end=40)
+    stream = await world.classic(log, 40)
+    source.append([b"a"], Producer(1, 0, 0))
+    await mirror_all(log, stream, source)
+    silent, markers = MirroredProducer(2, 3, 9), MirroredProducer(3, 1, -1)
+    assert await log.mirror.decide(stream, 41, None, [silent, markers])
+    broker = world.log()
+    for retry in (batch_bytes([b"x"], producer=(2, 3, 9)), batch_bytes([b"x"] * 4, producer=(2, 3, 6))):
+        assert (await append(broker, stream, retry)).base_offset == -1, "known, but not where it was"
+    for earlier in (8, 0):
+        with pytest.raises(OutOfOrderSequence):
+            await append(broker, stream, batch_bytes([b"x"], producer=(2, 3, earlier)))
+    with pytest.raises(OutOfOrderSequence):
+        await append(broker, stream, batch_bytes([b"x"], producer=(2, 3, 11)))
+    with pytest.raises(ProducerFenced):
+        await append(broker, stream, batch_bytes([b"x"], producer=(2, 2, 10)))
+    with pytest.raises(OutOfOrderSequence):
+        await append(broker, stream, batch_bytes([b"x"], producer=(3, 1, 1)))
+    for expected, producer in ((41, (2, 3, 10)), (42, (3, 1, 0)), (43, (2, 3, 11))):
+        assert (await append(broker, stream, batch_bytes([b"x"], producer=producer))).base_offset == expected
+    assert (await append(broker, stream, batch_bytes([b"x"], producer=(2, 3, 10)))).base_offset == 41
+    assert (await append(broker, stream, batch_bytes([b"x"], producer=(2, 3, 9)))).base_offset == -1
+    assert len(values_in(await read(broker, stream, 41))) == 3
+
+
+async def test_what_is_known_of_a_producer_is_not_given_up_for_less(world: MirrorWorld) -> None:
+    """Its records were mirrored, and deleted since: where they were is still known."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    source.append([b"a"], Producer(1, 0, 0))
+    source.append([b"b"], Producer(2, 0, 0))
+    await mirror_all(log, stream, source)
+    await log.mirror.raise_start(stream, 1)
+    assert await log.mirror.producers(stream) == {MirroredProducer(2, 0, 0)}
+    assert await log.mirror.decide(stream, 2, None, [MirroredProducer(1, 0, 0)])
+    retry = batch_bytes([b"a"], producer=(1, 0, 0))
+    assert (await append(world.log(), stream, retry)).base_offset == 0
+
+
+async def test_the_source_knows_more_of_a_producer_whose_records_are_gone(world: MirrorWorld) -> None:
+    """It has deleted later ones before they could be mirrored."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    source.append([b"a"], Producer(1, 0, 0))
+    await mirror_all(log, stream, source)
+    source.end = 7
+    source.append([b"b"], Producer(2, 0, 0))
+    await mirror_all(log, stream, source)
+    await log.mirror.raise_start(stream, 7)
+    assert await log.mirror.producers(stream) == {MirroredProducer(2, 0, 0)}
+    assert await log.mirror.decide(stream, 8, None, [MirroredProducer(1, 1, 4)])
+    assert (await append(world.log(), stream, batch_bytes([b"c"], producer=(1, 1, 5)))).base_offset == 8
+
+
+async def test_what_is_mirrored_later_counts_more_than_what_was_taken_over(world: MirrorWorld) -> None:
+    """A switch that went back may have left it: its producers write on at the source."""
+    log, source = world.log(), SourceLog(end=40)
+    stream = await world.classic(log, 40)
+    source.append([b"a"], Producer(2, 0, 0))
+    await mirror_all(log, stream, source)
+
+    async def is_allowed() -> bool:
+        return False
+
+    silent = MirroredProducer(1, 3, 9)
+    assert not await log.mirror.decide(stream, 41, is_allowed, [silent])
+    assert await log.mirror.producers(stream) == {MirroredProducer(2, 0, 0)}, "nothing of it is in the log"
+    for sequence in (10, 11):
+        source.append([b"b"], Producer(1, 3, sequence))
+    await mirror_all(log, stream, source)
+    assert MirroredProducer(1, 3, 11) in await world.log().mirror.producers(stream)
+    assert await log.mirror.decide(stream, 43)
+    broker = world.log()
+    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 10)))).base_offset == 41
+    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 9)))).base_offset == -1
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.LOSE_REPLY, Fate.LATE])
+async def test_nothing_is_decided_before_the_producers_are_there(world: MirrorWorld, fate: Fate) -> None:
+    log, source = world.log(), SourceLog(end=40)
+    stream = await world.classic(log, 40)
+    source.append([b"a"], Producer(2, 0, 0))
+    await mirror_all(log, stream, source)
+    silent = [MirroredProducer(1, 3, 9)]
+    world.store.trap(fate, part="/producers")
+    with pytest.raises(LogUnavailable):
+        await log.mirror.decide(stream, 41, None, silent)
+    assert await world.log().mirror.boundary(stream) is None
+    assert await log.mirror.decide(stream, 41, None, silent)
+    assert (await append(world.log(), stream, batch_bytes([b"b"], producer=(1, 3, 9)))).base_offset == -1
+
+
+async def test_producers_that_another_process_took_over_meanwhile_are_added_to(world: MirrorWorld) -> None:
+    one, other, source = world.log(), world.log(), SourceLog(end=40)
+    stream = await world.classic(one, 40)
+    source.append([b"a"], Producer(2, 0, 0))
+    await mirror_all(one, stream, source)
+    await other.mirror.producers(stream)
+
+    async def is_allowed() -> bool:
+        return False
+
+    assert not await one.mirror.decide(stream, 41, is_allowed, [MirroredProducer(1, 3, 9)])
+    assert await other.mirror.decide(stream, 41, None, [MirroredProducer(4, 0, 5)])
+    broker = world.log()
+    for producer in ((1, 3, 9), (4, 0, 5)):
+        assert (await append(broker, stream, batch_bytes([b"b"], producer=producer))).base_offset == -1

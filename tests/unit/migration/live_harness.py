@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
 from uuid import UUID
 
 from tests.services.two_builds import MIGRATION
-from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget
+from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget, fold
 
 from dray.client.errors import RequestFailed
+from dray.log.types import StreamClosed
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSettings
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
 from dray.protocol import ErrorCode
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.upstream.fences import FenceRefused
+from dray.upstream.source import SourceProducer
 
-SETTINGS = LiveSettings(give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1)
+SETTINGS = LiveSettings(
+    give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1, fence_seconds=0.5
+)
 OPEN = {"before": "open"}
+OFF = (MigrationState.MIRRORING, MigrationState.ABORTING)
 PARTITIONS = 2
 
 
@@ -35,6 +39,14 @@ class WatchedFence(ClassicFence):
         super().__init__(world.source)
         self.world = world
         self.undo = undo
+
+    async def put_up(self) -> None:
+        async def arrives() -> None:
+            await self.world.runtime.sleep(self.world.fence_seconds)
+            self.source.put_up()
+
+        # Once it is sent, it arrives: also when its process has died since.
+        await asyncio.shield(self.world.runtime.spawn(arrives(), "a fence on its way"))
 
     async def lift(self) -> None:
         self.world.lifted_with.append(dict(self.undo))
@@ -51,7 +63,8 @@ class World:
         self.random = Random(seed)
         self.source = ClassicSource(self.runtime, self.random, PARTITIONS)
         self.source.records_a_second = 60
-        self.target = DrayTarget(self.source, self.runtime, self.random, forgets=forgets)
+        self.source.gone[0] = frozenset({SourceProducer(100, 3, 5)})
+        self.target = DeletableTarget(self.source, self.runtime, self.random, forgets=forgets)
         self.versions = dict.fromkeys(range(PARTITIONS), 0)
         self.store = MemoryStore(self.runtime, MemoryState())
         self.migrations = Migrations(self.store, self.runtime)
@@ -63,8 +76,11 @@ class World:
         self.processes: list[LiveMigration] = []
         self.decision_seconds = 0.0
         """How long a write is on its way that decides."""
+        self.fence_seconds = 0.0
+        """How long the call is on its way that puts a fence up."""
         self.deciding = False
-        self.refuses_fence = False
+        self.refuses_fence: Exception | None = None
+        self.last: MigrationRecord | None = None
         self.groups_are_denied = False
         self.stopped: dict[int, str] = {}
         self.is_mirror_running = True
@@ -132,6 +148,7 @@ class World:
         for process in self.processes:
             await process.stop()
         await self.runtime.sleep(0.5)  # what is on the way arrives
+        self.last = await self.migrations.read("orders")
         for task in self.writers:
             task.cancel()
 
@@ -140,16 +157,33 @@ class World:
         found = []
         if self.decided_when_lifted or (self.target.boundaries and not self.source.is_up):
             found.append("the fence was lifted after a decision")
+        is_on = self.last is not None and (self.last.state not in OFF or self.last.undo is not None)
+        if self.source.is_up and not is_on:
+            found.append("a fence is up, and no switch is on")
         if any(undo != OPEN for undo in self.lifted_with):
             found.append(f"lifted to what was never there: {self.lifted_with}")
         for partition, boundary in self.target.boundaries.items():
             here, there = self.target.logs[partition], self.source.partitions[partition].log
             if here != there[: len(here)] or len(here) != boundary:
                 found.append("another log than the source's")
+            unknown = self.source.known(partition) - fold(here) - self.target.taken_over[partition]
+            if unknown:
+                found.append(f"a retry of these would be there twice: {unknown}")
             beyond = set(self.source.acknowledged[partition]) - {each.write for each in here}
             if beyond:
                 found.append(f"acknowledged and not here: {sorted(beyond)[:3]}")
         return found
+
+
+class DeletableTarget(DrayTarget):
+    """`is_deleted`: its topic is, here."""
+
+    is_deleted = False
+
+    async def boundary(self, partition: int) -> int | None:
+        if self.is_deleted:
+            raise StreamClosed(f"stream {partition} is closed")
+        return await super().boundary(partition)
 
 
 class SimulatedTopic:
@@ -173,15 +207,25 @@ class SimulatedTopic:
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         assert kind == "acl"
-        if self._world.refuses_fence:
-            raise FenceRefused("the source refuses what we write")
+        if self._world.refuses_fence is not None:
+            raise self._world.refuses_fence
         return {"before": "fenced"} if self.source.is_up else OPEN
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WatchedFence:
         assert kind == "acl"
         return WatchedFence(self._world, undo)
 
-    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
+    async def is_fenced(self, kind: str) -> bool:
+        assert kind == "acl"
+        return self.source.is_up
+
+    async def decide(
+        self,
+        partition: int,
+        boundary: int,
+        taken_over: Collection[SourceProducer],
+        is_allowed: Callable[[], Awaitable[bool]],
+    ) -> bool:
         world = self._world
         while True:
             version = world.versions[partition]
@@ -191,16 +235,19 @@ class SimulatedTopic:
                 return False
             world.deciding = True
             # Once it is sent, it arrives: also when its process has died since.
-            sent = world.runtime.spawn(self._write(partition, boundary, version), "a write on its way")
+            write = self._write(partition, boundary, taken_over, version)
+            sent = world.runtime.spawn(write, "a write on its way")
             if (done := await asyncio.shield(sent)) is not None:
                 return done
 
-    async def _write(self, partition: int, boundary: int, version: int) -> bool | None:
+    async def _write(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer], version: int
+    ) -> bool | None:
         world = self._world
         await world.runtime.sleep(world.decision_seconds)
         if world.versions[partition] != version:
             return None
-        return await self.target.decide(partition, boundary)
+        return await self.target.decide(partition, boundary, taken_over)
 
     async def forbid(self, partition: int) -> int | None:
         self._world.versions[partition] += 1

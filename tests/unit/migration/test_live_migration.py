@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.migration.live_harness import World
 
+from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.migration.found import MigrationRefused
 from dray.migration.live import request_switch
-from dray.migration.live_migration import FAILPOINTS
+from dray.migration.live_migration import FAILPOINTS, LiveMigration
 from dray.migration.record import MigrationRecord, MigrationState
+from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
+from dray.upstream.fences import FenceRefused
 
 BACK = ("back", "forbidden", "lifted", "fence forgotten")
 FORWARD = tuple(step for step in FAILPOINTS if step not in BACK)
@@ -35,6 +38,15 @@ def moved(record: MigrationRecord) -> bool:
 
 def is_back(record: MigrationRecord) -> bool:
     return record.state is MigrationState.MIRRORING and record.undo is None and record.why is not None
+
+
+async def becomes(world: World, wanted: Callable[[MigrationRecord], bool]) -> None:
+    """By what migrators do that run."""
+    for _ in range(600):
+        if wanted(await world.record()):
+            return
+        await world.runtime.sleep(0.1)
+    raise AssertionError(f"never: {await world.record()}, after {world.seen}")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -213,7 +225,7 @@ def test_two_migrators_at_once_and_an_abort(seed: int) -> None:
 def test_a_fence_that_could_not_be_seen_is_not_put_up() -> None:
     async def play() -> World:
         world = World(1)
-        world.refuses_fence = True
+        world.refuses_fence = FenceRefused("the source refuses what we write")
         await world.link()
         await request_switch(world.migrations, "orders")
         await world.work(world.process(), is_back)
@@ -316,3 +328,322 @@ def test_stragglers_are_named_and_go() -> None:
         return world
 
     assert played(play).faults() == []
+
+
+# --- a fence that comes up late
+
+
+async def until_a_fence_is_sent(world: World, seconds: float) -> asyncio.Task[None]:
+    """A process whose call is on its way to the source."""
+    world.fence_seconds = seconds
+    await world.link()
+    await request_switch(world.migrations, "orders")
+    process = world.process()
+    task = world.runtime.spawn(process.run(), "migrator")
+    while "fence noted" not in world.seen:
+        await world.runtime.sleep(0.01)
+    await world.runtime.sleep(0.3)
+    assert not world.source.is_up
+    return task
+
+
+def test_a_fence_that_comes_up_after_its_switch_was_withdrawn_is_taken_back() -> None:
+    """By the process that sent it, which hears when it is up."""
+
+    async def play() -> World:
+        world = World(1)
+        migrator = await until_a_fence_is_sent(world, 1.0)
+        world.processes[0]._fence_at = float("inf")  # it is not found by looking for it
+        await world.process().withdraw()
+        record = await world.record()
+        assert (record.state, record.undo) == (MigrationState.MIRRORING, None)
+        await world.runtime.sleep(3)
+        migrator.cancel()
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert len(world.lifted_with) == 2
+
+
+def test_a_fence_that_comes_up_after_its_migration_is_gone_is_taken_back() -> None:
+    async def play() -> World:
+        world = World(1)
+        migrator = await until_a_fence_is_sent(world, 1.0)
+        await world.process().withdraw()
+        await world.migrations.forget("orders", await world.record())
+        await world.runtime.sleep(3)
+        migrator.cancel()
+        return world
+
+    world = played(play)
+    assert world.last is None
+    assert world.faults() == []
+    assert len(world.lifted_with) == 2
+
+
+@pytest.mark.parametrize("by", ["a migrator", "an abort"])
+def test_a_fence_whose_process_was_killed_comes_up_late_and_is_found(by: str) -> None:
+    async def play() -> World:
+        world = World(1)
+        migrator = await until_a_fence_is_sent(world, 1.0)
+        kill(migrator)
+        await world.process().withdraw()
+        await world.runtime.sleep(2)
+        assert world.source.is_up
+        record = await world.record()
+        assert (record.state, record.undo) == (MigrationState.MIRRORING, None)
+        if by == "a migrator":
+            await world.work(world.process(), lambda _: not world.source.is_up)
+        else:
+            await world.process().withdraw()
+        await world.work(world.process(), lambda record: record.undo is None)
+        return world
+
+    assert played(play).faults() == []
+
+
+def kill(migrator: asyncio.Task[None]) -> None:
+    """At once, with whatever it waits for."""
+    for task in [migrator, *asyncio.all_tasks()]:
+        if task is migrator or task.get_name() in ("switch a topic", "watch a switch", "put a fence up"):
+            task.cancel()
+
+
+def test_a_fence_is_not_taken_back_when_another_switch_is_on() -> None:
+    async def play() -> World:
+        world = World(1)
+        migrator = await until_a_fence_is_sent(world, 1.0)
+        await world.process().withdraw()
+        await request_switch(world.migrations, "orders")
+        await world.runtime.sleep(0.5)
+        world.fence_seconds = 0.0
+        await becomes(world, moved)
+        migrator.cancel()
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert len(world.lifted_with) == 1
+
+
+# --- several migrators
+
+
+def late_look(world: World, process: LiveMigration, until: Callable[[], bool]) -> None:
+    """It stands still before it sees what was there before the fence."""
+    genuine = process._live.before_fence
+
+    async def late(kind: str) -> Mapping[str, str]:
+        while not until():
+            await world.runtime.sleep(0.01)
+        return await genuine(kind)
+
+    process._live.before_fence = late  # type: ignore[method-assign]
+
+
+def test_what_was_before_the_fence_is_noted_by_the_first() -> None:
+    """Who looks later may see the fence itself, and would leave it for good."""
+
+    async def play() -> World:
+        world = World(1, forgets=True)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        slow, fast = world.process(), world.process()
+        late_look(world, slow, lambda: world.source.is_up)
+        tasks = [world.runtime.spawn(each.run(), "migrator") for each in (slow, fast)]
+        await becomes(world, is_back)
+        for task in tasks:
+            task.cancel()
+        return world
+
+    assert played(play).faults() == []
+
+
+def test_one_that_comes_late_does_not_send_back_who_has_the_fence_up() -> None:
+    """It is refused by the very fence of the other."""
+
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        slow, fast = world.process(), world.process()
+
+        async def refused(kind: str) -> Mapping[str, str]:
+            while not world.source.is_up:
+                await world.runtime.sleep(0.01)
+            raise FenceRefused(f"the source refuses what we write before there is a fence {kind}")
+
+        slow._live.before_fence = refused  # type: ignore[method-assign]
+        tasks = [world.runtime.spawn(each.run(), "migrator") for each in (slow, fast)]
+        await becomes(world, moved)
+        for task in tasks:
+            task.cancel()
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert not world.lifted_with
+
+
+def test_what_was_seen_for_one_switch_is_not_noted_for_the_next() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        slow = world.process()
+        go_on = asyncio.Event()
+        late_look(world, slow, go_on.is_set)
+        turn = world.runtime.spawn(slow.turn(), "a turn")
+        await world.runtime.sleep(0.1)
+        await world.process().withdraw()
+        await request_switch(world.migrations, "orders")
+        go_on.set()
+        await turn
+        assert not world.source.is_up
+        assert (await world.record()).undo is None
+        assert "fence noted" not in world.seen
+        await world.work(world.process(), moved)
+        return world
+
+    assert played(play).faults() == []
+
+
+# --- a switch that does not begin, or does not end
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        RequestFailed("topic orders has 3 partitions at the source", ErrorCode.INVALID_PARTITIONS),
+        RequestFailed("cannot list ACLs", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        RequestFailed("cannot look at topic orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        AuthenticationFailed("the password is wrong"),
+    ],
+    ids=["another topic", "a right is missing", "no topic", "no login"],
+)
+def test_a_switch_that_cannot_begin_goes_back_and_says_why(refusal: Exception) -> None:
+    async def play() -> World:
+        world = World(1)
+        world.refuses_fence = refusal
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.process().turn()
+        record = await world.record()
+        assert is_back(record)
+        assert record.why == str(refusal)
+        return world
+
+    assert played(play).faults() == []
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [RequestFailed("orders-0 has no leader", ErrorCode.LEADER_NOT_AVAILABLE), ClientError("out of reach")],
+    ids=["no leader", "no source"],
+)
+def test_a_switch_that_does_not_begin_gives_up(trouble: Exception) -> None:
+    async def play() -> World:
+        world = World(1)
+        world.refuses_fence = trouble
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.runtime.sleep(20)  # no migrator: that does not count
+        for _ in range(40):
+            with suppress(RequestFailed, ClientError):
+                await world.process().turn()
+            record = await world.record()
+            if is_back(record):
+                break
+            await world.runtime.sleep(1)
+        assert is_back(record)
+        assert record.why == str(trouble)
+        assert record.began_ms is not None
+        assert 4_000 < world.runtime.wall_ms() - record.began_ms < 8_000
+        return world
+
+    assert played(play).faults() == []
+
+
+def test_a_switch_gives_up_in_time_whoever_goes_on_with_it() -> None:
+    """One partition has no leader, so that no successor comes to where a switch counts its time."""
+
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.die(world.process("fence up"), lambda _: False)
+
+        async def learn() -> None:
+            raise RequestFailed("orders-0 has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+
+        world.source.learn = learn  # type: ignore[method-assign]
+        for _ in range(40):
+            with suppress(RequestFailed):
+                await world.process().turn()
+            record = await world.record()
+            if is_back(record):
+                break
+            await world.runtime.sleep(1)
+        assert is_back(record)
+        assert record.why == "orders-0 has no leader"
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert world.lifted_with
+
+
+def test_a_successor_has_no_more_time_than_is_left() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.die(world.process("fence up"), lambda _: False)
+
+        async def nowhere(partition: int) -> int:
+            return 0
+
+        world.target.end = nowhere  # type: ignore[method-assign]
+        await world.runtime.sleep(4)
+        began = world.runtime.monotonic()
+        await world.work(world.process(), is_back)
+        assert world.runtime.monotonic() - began < 3
+        assert "was not ready within 5 s" in ((await world.record()).why or "")
+        return world
+
+    assert played(play).faults() == []
+
+
+def test_a_switch_without_a_way_back_has_all_the_time_it_needs() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.die(world.process("decided"), lambda _: False)
+        await world.runtime.sleep(60)
+        await world.work(world.process(), moved)
+        return world
+
+    assert played(play).faults() == []
+
+
+@pytest.mark.parametrize("by", ["a migrator", "an abort"])
+def test_a_topic_that_is_deleted_here_while_it_is_switched(by: str) -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.die(world.process("fence up"), lambda _: False)
+        world.target.is_deleted = True
+        if by == "a migrator":
+            await world.work(world.process(), is_back)
+            assert (await world.record()).why == "the topic was deleted here"
+        else:
+            await world.process().withdraw()
+        (await world.record()).to(MigrationState.ABORTING)
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert not world.source.is_up

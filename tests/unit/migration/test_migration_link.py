@@ -20,7 +20,7 @@ from dray.migration.found import MigrationRefused
 from dray.migration.inventory import SourceLayout
 from dray.migration.leases import MigrationLeases
 from dray.migration.link import link_topic
-from dray.migration.live import LiveOrigin
+from dray.migration.live import LiveOrigin, request_switch
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.migration.stragglers import ProducedStragglers
 from dray.topics import NewTopic, TopicError
@@ -209,6 +209,9 @@ async def test_a_tier_is_attached_with_its_source_as_the_owner(cluster: Cluster)
         assert mark.end == partition.end
         assert mark.origin is not None
         assert (mark.origin.boundary, mark.origin.tier_end) == (CLASSIC, partition.end)
+        epochs = partition.lineage.chosen[-1].segment.epochs
+        last = [each.epoch for each in epochs if each.offset < partition.end][-1]
+        assert mark.origin.source_epoch == last, "the mirror asks with it for the source's history"
 
 
 @pytest.mark.parametrize("step", LINKING[: LINKING.index("publishing")])
@@ -282,6 +285,13 @@ async def test_a_decision_that_was_allowed_does_not_apply_once_it_is_forbidden(c
     assert decided is None
     assert answers == []
     assert await boundary_of(cluster.streams, stream) is None
+
+
+async def test_an_abort_does_not_take_back_a_switch_that_was_asked_for_meanwhile(cluster: Cluster) -> None:
+    await link(cluster)
+    await request_switch(cluster.process().migrations, "orders")
+    with pytest.raises(MigrationRefused, match="a switch was asked for meanwhile: run it again"):
+        await abort(cluster)
 
 
 # --- leases

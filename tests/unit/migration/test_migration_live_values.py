@@ -90,6 +90,11 @@ def test_a_live_migration_has_format_2_and_cold_ones_stay_as_they_were() -> None
     assert not decode_migration("orders", cold).is_live
 
 
+def test_what_was_lifted_and_when_a_switch_began_is_stored() -> None:
+    record = replace(LIVE, lifted={"acl": {"allows_rest": "true"}, "size": {}}, began_ms=1_790_000_000_000)
+    assert decode_migration("orders", encode_migration(record)) == record
+
+
 def test_a_value_whose_format_is_not_that_of_its_state_is_unreadable() -> None:
     value = (VALUES / "migration.v2.bin").read_bytes()
     cold = (VALUES / "migration.v1.bin").read_bytes()
@@ -127,10 +132,11 @@ async def begun(record: MigrationRecord) -> Migrations:
 
 
 async def test_a_switch_is_asked_for_once() -> None:
-    mirroring = replace(LIVE, state=MigrationState.MIRRORING, undo=None, stopped=None)
+    mirroring = replace(LIVE, state=MigrationState.MIRRORING, undo=None, stopped=None, began_ms=5)
     migrations = await begun(mirroring)
     asked = await request_switch(migrations, "orders", "size")
     assert (asked.state, asked.fence, asked.attempt, asked.why) == ("pending", "size", 3, None)
+    assert asked.began_ms is None, "it has all its time before it"
     assert await request_switch(migrations, "orders") == asked, "the one that is under way"
 
 

@@ -703,8 +703,10 @@ async def test_a_switch_sees_the_log_through_its_target(mirrored: Mirrored) -> N
     assert hurried == [True, True]
     assert list(await target.producers(3)) == [SourceProducer(5, 1, 0)]
     assert not await target.decide(3, 1)
-    assert await target.decide(3, 2)
+    assert await target.decide(3, 2, [SourceProducer(7, 0, 4)])
     assert await target.boundary(3) == 2
+    retry = await append(mirrored.log, mirrored.streams[3], batch_bytes([b"gone"], producer=(7, 0, 4)))
+    assert retry.base_offset == -1
     ours = await append(mirrored.log, mirrored.streams[3], batch_bytes([b"ours"]))
     assert ours.base_offset == 2
     result = await read(mirrored.log, mirrored.streams[3], 2)

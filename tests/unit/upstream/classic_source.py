@@ -52,6 +52,8 @@ class ClassicSource:
         self.leaderships: dict[int, Leadership] = {}
         self.acknowledged: dict[int, list[Write]] = {each: [] for each in range(partitions)}
         self.lost: dict[int, set[Write]] = {each: set() for each in range(partitions)}
+        self.gone: dict[int, frozenset[SourceProducer]] = {each: frozenset() for each in range(partitions)}
+        """The producers whose records were all deleted, before anything of them was mirrored."""
         self._fenced_at: dict[int, float] = {}
         self.records_a_second = random.choice((60, 8, 3))
         self.is_up = False
@@ -86,9 +88,15 @@ class ClassicSource:
         leadership = self.leaderships[partition]
         await self._travel()
         self._check(partition, leadership.leader)
-        return leadership, fold(self.partitions[partition].log)
+        return leadership, self.known(partition)
+
+    def known(self, partition: int) -> frozenset[SourceProducer]:
+        return fold(self.partitions[partition].log) | self.gone[partition]
 
     async def open_transactions(self) -> list[str]:
+        return []
+
+    async def transactional(self) -> list[str]:
         return []
 
     # The fence.
@@ -172,7 +180,8 @@ class ClassicFence:
 
 
 class DrayTarget:
-    """`forgets`: it does not remember one of the producers, as a fold with a fault would."""
+    """`forgets`: it does not remember the last record of one of the producers, as a fold with a fault
+    would."""
 
     def __init__(self, source: ClassicSource, runtime: Runtime, random: Random, *, forgets: bool) -> None:
         self._source = source
@@ -181,6 +190,7 @@ class DrayTarget:
         self._forgets = forgets
         self.logs: dict[int, list[Stored]] = {each: [] for each in source.partitions}
         self.boundaries: dict[int, int] = {}
+        self.taken_over: dict[int, frozenset[SourceProducer]] = {}
 
     async def mirror(self, partition: int) -> None:
         mine = self.logs[partition]
@@ -202,16 +212,21 @@ class DrayTarget:
         return mine[-1].epoch if mine else None
 
     async def producers(self, partition: int) -> Collection[SourceProducer]:
-        found = fold(self.logs[partition])
-        return sorted(found)[1:] if self._forgets else found
+        found = sorted(fold(self.logs[partition]))
+        if self._forgets and found:
+            found[0] = found[0]._replace(last_sequence=found[0].last_sequence - 1)
+        return found
 
     async def boundary(self, partition: int) -> int | None:
         return self.boundaries.get(partition)
 
-    async def decide(self, partition: int, boundary: int) -> bool:
+    async def decide(
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+    ) -> bool:
         await self._runtime.sleep(0.001)
         if partition in self.boundaries or len(self.logs[partition]) != boundary:
             return False
+        self.taken_over[partition] = frozenset(taken_over)
         self.boundaries[partition] = boundary
         return True
 
@@ -234,6 +249,10 @@ async def play(seed: int, *, forgets: bool = False, is_probed: bool = True, mome
     runtime = SimulatedRuntime(seed)
     source = ClassicSource(runtime, random, partitions=random.choice((1, 2, 3)))
     target = DrayTarget(source, runtime, random, forgets=forgets)
+    past = Random(~seed)
+    for partition in source.partitions:
+        some = past.sample(range(100, 105), past.choice((0, 2)))
+        source.gone[partition] = frozenset(SourceProducer(each, 3, each - 97) for each in some)
     tasks = [
         runtime.spawn(source.write(partition, 10 * partition + writer), "writer")
         for partition in source.partitions
@@ -276,6 +295,9 @@ async def play(seed: int, *, forgets: bool = False, is_probed: bool = True, mome
         beyond = [each for each in source.acknowledged[partition] if each not in known]
         if beyond:
             outcome.faults.append(f"acknowledged and not here: {beyond}")
+        unknown = source.known(partition) - fold(target.logs[partition]) - target.taken_over[partition]
+        if unknown and not lost:
+            outcome.faults.append(f"a retry of these would be there twice: {unknown}")
         if forgets and target.logs[partition]:
             outcome.faults.append("decided although a producer is not known")
     return outcome

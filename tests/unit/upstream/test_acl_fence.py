@@ -8,6 +8,7 @@ import pytest
 
 from dray.client.acls import WireAcl
 from dray.client.cluster import Cluster
+from dray.protocol import ErrorCode
 from dray.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from dray.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from dray.protocol.messages.describe_acls import (
@@ -16,8 +17,12 @@ from dray.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from dray.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from dray.runtime import SystemRuntime
-from dray.upstream.fences import AclFence, acls_before
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.fences import AclFence, FenceRefused, acls_before, is_fenced_by_acl
+from dray.upstream.source import Source
 
 TOPIC = "orders"
 DENIAL = WireAcl(2, 3, TOPIC, "User:*", "*", 4, 2)
@@ -31,6 +36,7 @@ class AclCluster:
 
     def __init__(self, *acls: WireAcl) -> None:
         self.acls = set(acls)
+        self.is_super = False
 
     async def request(self, request: object) -> Any:
         if isinstance(request, CreateAclsRequest):
@@ -71,8 +77,15 @@ class AclCluster:
                     [AclDescription(acl.principal or "", acl.host or "", acl.operation, acl.permission)],
                 )
                 for acl in self.acls
+                if acl.name == request.resource_name_filter
             ]
         )
+
+    async def learn(self, topics: list[str]) -> MetadataResponse:
+        """As a user whom an ACL stops, or as a super user."""
+        is_denied = not self.is_super and any(acl.name == topics[0] for acl in self.acls)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponse(topics=[MetadataResponseTopic(code, topics[0])])
 
 
 @pytest.mark.parametrize(
@@ -100,3 +113,87 @@ async def test_what_was_there_before_is_there_afterwards(before: list[WireAcl]) 
     for _ in range(2):
         await fence.lift()
         assert source.acls == set(before)
+
+
+NO_SOURCE = cast(Source, None)
+
+
+async def test_a_fence_of_ours_is_told_from_what_operators_deny() -> None:
+    source = AclCluster(DENIAL, OF_A_READER)
+    cluster = cast(Cluster, source)
+    assert not await is_fenced_by_acl(cluster, TOPIC)
+    fence = AclFence(cluster, TOPIC, SystemRuntime(), allows_rest=False, is_denied=True)
+    await fence.put_up()
+    assert await is_fenced_by_acl(cluster, TOPIC)
+    with pytest.raises(FenceRefused, match="its ACL of the topic dray-fence-orders"):
+        await acls_before(cluster, TOPIC)
+    await fence.lift()
+    assert not await is_fenced_by_acl(cluster, TOPIC)
+    assert (await acls_before(cluster, TOPIC)).is_denied
+
+
+async def test_a_fence_that_is_lifted_in_part_is_still_found() -> None:
+    """A process may die between two calls."""
+    source = AclCluster(OF_A_READER)
+    fence = AclFence(cast(Cluster, source), TOPIC, SystemRuntime(), allows_rest=False)
+    await fence.put_up()
+    deleted = 0
+    genuine = source.request
+
+    async def dies(request: object) -> Any:
+        nonlocal deleted
+        deleted += isinstance(request, DeleteAclsRequest)
+        if deleted > 1:
+            raise ConnectionError
+        return await genuine(request)
+
+    source.request = dies  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        await fence.lift()
+    source.request = genuine  # type: ignore[method-assign]
+    assert DENIAL not in source.acls
+    assert await is_fenced_by_acl(cast(Cluster, source), TOPIC)
+
+
+@pytest.mark.parametrize("by", ["the next check", "the fence", "the lift"])
+def test_what_a_check_left_behind_that_died_is_taken_away(by: str) -> None:
+    async def work() -> None:
+        left = WireAcl(2, 3, f"dray-check-{TOPIC}", "User:*", "*", 8, 2)
+        source = AclCluster(left)
+        fence = AclFence(cast(Cluster, source), TOPIC, SimulatedRuntime(1), allows_rest=False)
+        if by == "the next check":
+            await fence.check(NO_SOURCE)
+        elif by == "the fence":
+            await fence.put_up()
+        else:
+            await fence.lift()
+        assert left not in source.acls
+
+    run(work())
+
+
+def test_two_that_check_at_a_time_do_not_mislead_each_other() -> None:
+    """One takes the ACL away that the other is about to see."""
+
+    async def work() -> None:
+        source = AclCluster()
+        fence = AclFence(cast(Cluster, source), TOPIC, SimulatedRuntime(1), allows_rest=False)
+        learn = source.learn
+        asked = 0
+
+        async def taken_away(topics: list[str]) -> MetadataResponse:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                source.acls.clear()
+            return await learn(topics)
+
+        source.learn = taken_away  # type: ignore[method-assign]
+        await fence.check(NO_SOURCE)
+        assert not source.acls
+        source.is_super = True
+        with pytest.raises(FenceRefused, match="super user"):
+            await fence.check(NO_SOURCE)
+        assert not source.acls
+
+    run(work())

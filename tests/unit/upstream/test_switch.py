@@ -21,7 +21,7 @@ from dray.protocol import ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream.partition_switch import Next, PartitionSwitch
-from dray.upstream.source import Leadership, Probe, SourceEnd
+from dray.upstream.source import Leadership, Probe, SourceEnd, SourceProducer
 from dray.upstream.switch import TopicSwitch
 
 SEEDS = range(60)
@@ -79,8 +79,25 @@ def producers_not_compared(patch: pytest.MonkeyPatch) -> dict[str, object]:
     return {"forgets": True}
 
 
+def nothing_taken_over(patch: pytest.MonkeyPatch) -> dict[str, object]:
+    compared = PartitionSwitch.compared
+
+    def content(self: PartitionSwitch, *told: object) -> None:
+        compared(self, *told)  # type: ignore[arg-type]
+        self.taken_over = frozenset()
+
+    patch.setattr(PartitionSwitch, "compared", content)
+    return {}
+
+
 # The first seeds that notice. Another order of what is asked moves them: then look for new ones.
-NOTICED = [(no_probe, 3), (measured_once, 185), (end_by_high_watermark, 185), (producers_not_compared, 0)]
+NOTICED = [
+    (no_probe, 3),
+    (measured_once, 185),
+    (end_by_high_watermark, 185),
+    (producers_not_compared, 0),
+    (nothing_taken_over, 4),
+]
 
 
 @pytest.mark.parametrize(("mutation", "seed"), NOTICED, ids=[mutation.__name__ for mutation, _ in NOTICED])
@@ -226,3 +243,28 @@ def test_a_history_that_is_no_longer_the_sources_leads_back() -> None:
     assert switch.next is Next.GO_BACK
     assert switch.why_back is not None
     assert switch.why_back.startswith("the source's history differs from offset 3 on, and 5 was mirrored")
+
+
+def test_producers_that_the_log_says_nothing_of_are_taken_over() -> None:
+    switch = fenced()
+    switch.measured(settled(5), 1.0)
+    switch.measured(settled(5), 2.0)
+    switch.mirrored(5)
+    same, other = SourceProducer(1, 0, 3), SourceProducer(2, 1, 4)
+    switch.compared(HERE, 5, [same, other], [same, SourceProducer(9, 0, 0)])
+    assert switch.next is Next.DECIDE
+    assert switch.taken_over == {other}
+
+
+@pytest.mark.parametrize("ours", [SourceProducer(1, 0, 2), SourceProducer(1, 0, 4), SourceProducer(1, 1, 3)])
+def test_producers_that_the_log_knows_otherwise_lead_back(ours: SourceProducer) -> None:
+    switch = fenced()
+    switch.measured(settled(5), 1.0)
+    switch.measured(settled(5), 2.0)
+    switch.mirrored(5)
+    switch.compared(HERE, 5, [SourceProducer(1, 0, 3)], [ours])
+    assert switch.next is Next.GO_BACK
+    assert switch.why_back == (
+        "producers differ from the source's: producer 1 (epoch 0, sequence 3 there; "
+        f"epoch {ours.epoch}, sequence {ours.last_sequence} here)"
+    )

@@ -43,6 +43,10 @@ class LinkedTopics(Protocol):
         ever owned while Dray had it."""
         ...
 
+    async def has_owner(self, topic: str) -> bool:
+        """Whether another cluster still owns the topic, or parts of it."""
+        ...
+
     async def switch(self, topic: str, *, validate_only: bool) -> None:
         """Ask for the switch of a topic. Raises `InvalidConfig`."""
         ...

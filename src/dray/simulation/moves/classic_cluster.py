@@ -32,7 +32,12 @@ from dray.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from dray.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from dray.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from dray.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -106,6 +111,7 @@ class ClassicCluster:
         self.random = random
         self.acl_is_late = ACL_IS_LATE
         self.slow_fetches = (0.0, 0.0)  # seconds: of records, once a fence is decided
+        self.slow_fences = (0.0, 0.0)  # seconds until the call is carried out that denies writes
         self.lost_answers = 0.0  # of writes that are stored: the chance that their answer is lost
         self.compared = asyncio.Event()  # the producers were asked for: the last question before a decision
         self.topic = topic
@@ -156,6 +162,9 @@ class ClassicCluster:
         )
 
     async def _create_acls(self, _: int, request: CreateAclsRequest) -> CreateAclsResponse:
+        fences = [each.resource_name == self.topic and each.operation == _WRITE for each in request.creations]
+        if self.slow_fences[1] and any(fences):
+            await asyncio.sleep(self.random.uniform(*self.slow_fences))
         now = asyncio.get_running_loop().time()
         for each in request.creations:
             acl = WireAcl(
@@ -200,8 +209,19 @@ class ClassicCluster:
             results.append(DeleteAclsFilterResult(matching_acls=matching))
         return DeleteAclsResponse(filter_results=results)
 
-    async def _describe_acls(self, _: int, __: DescribeAclsRequest) -> DescribeAclsResponse:
-        return DescribeAclsResponse()
+    async def _describe_acls(self, _: int, request: DescribeAclsRequest) -> DescribeAclsResponse:
+        return DescribeAclsResponse(
+            resources=[
+                DescribeAclsResource(
+                    acl.resource_type,
+                    acl.name or "",
+                    acl.pattern_type,
+                    [AclDescription(acl.principal or "", acl.host or "", acl.operation, acl.permission)],
+                )
+                for acl in self._acls
+                if acl.name == request.resource_name_filter
+            ]
+        )
 
     async def _describe_configs(self, _: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(

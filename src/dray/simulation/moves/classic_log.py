@@ -187,6 +187,10 @@ class ClassicPartition:
         """DeleteRecords: also within a batch."""
         self.start = max(self.start, min(offset, self.last_stable))
 
+    def expire_all(self) -> None:
+        """All of it, which is committed: what is known of its producers stays."""
+        self.start = self.end
+
     # --- reading
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

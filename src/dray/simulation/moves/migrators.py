@@ -44,6 +44,7 @@ PASSING: Final = (
     TimeoutError,
 )
 _FOLLOW_SECONDS: Final = 0.3
+_FENCE_SECONDS: Final = 1.0
 _HELD_SECONDS: Final = 8.0
 UPSTREAM: Final = "classic"
 
@@ -101,7 +102,13 @@ class SimulatedMigrator:
             move.source.topic, move.record, rooms, upstream, self.runtime, memory=MirrorMemory(1)
         )
         migrations = rooms.attacher.migrations
-        timing = LiveSettings(move.conditions.give_up_seconds, 1.0, _FOLLOW_SECONDS, look_seconds=0.1)
+        timing = LiveSettings(
+            move.conditions.give_up_seconds,
+            1.0,
+            _FOLLOW_SECONDS,
+            look_seconds=0.1,
+            fence_seconds=_FENCE_SECONDS,
+        )
         return LiveMigration(move.source.topic, migrations, topic, self.runtime, timing, self._reached)
 
     def _cluster(self) -> Cluster:

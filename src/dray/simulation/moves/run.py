@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import ClassVar, Final, TypeVar
 
@@ -40,7 +41,7 @@ from dray.simulation.moves.groups import MovingGroup
 from dray.simulation.moves.migrators import UPSTREAM, SimulatedMigrator
 from dray.simulation.moves.readers import CommittedReader, read_everything
 from dray.simulation.moves.truth import MovedTruth
-from dray.simulation.moves.writers import LateWriter, MovingProducer, TransactionalWriter
+from dray.simulation.moves.writers import LateWriter, MovingProducer, SilentProducer, TransactionalWriter
 from dray.topics import TopicError, Topics
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ TOPIC: Final = "orders"
 LEADER_EPOCH: Final = epoch_above(0)
 _MIGRATORS: Final = 2
 _STANDSTILL: Final = 2.0  # of a broker, at most
+_SETTLED_SECONDS: Final = 40.0
+_TAKEN_BACK: Final = 2  # switches, at most
 _PRODUCERS: Final = 2
 
 
@@ -69,6 +72,8 @@ class MoveConditions(ClusterConditions):
     writes_late: bool = False  # whether a writer comes when a switch is about to decide
     lost_answers: float = 0.0  # the chance that the source does not say what it has stored
     lifts_late: bool = False  # whether a migrator stands still before it lifts a fence, until that is wrong
+    slow_fences: tuple[float, float] = (0.0, 0.0)  # seconds until a call is carried out that puts one up
+    silent: int = 0  # producers of each partition of which the source has no record any more
     forgets_consumers: bool = False  # whether groups leave a consumer behind at the source
 
     script: ClassVar[Callable[[ClusterWorld], Awaitable[None]] | None] = None
@@ -92,6 +97,7 @@ class Move:
         self.source.acl_is_late = conditions.acl_is_late
         self.source.lost_answers = conditions.lost_answers
         self.source.slow_fetches = conditions.slow_fetches
+        self.source.slow_fences = conditions.slow_fences
         self.truth = MovedTruth(self.source, LEADER_EPOCH)
         self.truth.by_key = world.truth.cleaned
         world.truth.log = self.truth
@@ -122,9 +128,12 @@ class Move:
         topics = Topics(broker.store, broker.runtime, log, topics_options(config))
         self.streams = await _insist(lambda: log.take_stream_ids(self.conditions.partitions))
         self.truth.lay_down(self.streams)
-        attached = AttachedStream([], 0, 0, LEADER_EPOCH, (), CLASSIC)
-        for stream in self.streams:
-            await _insist(lambda stream=stream: lay_down(store, stream, attached))  # type: ignore[misc]
+        starts = [found.start for found in self.source.partitions]
+        for stream, start in zip(self.streams, starts, strict=True):
+            if start:
+                self.world.history.starts.append(StartRaised(stream, start, self.world.now()))
+            attached = AttachedStream([], start, start, LEADER_EPOCH, (), CLASSIC)
+            await _insist(partial(lay_down, store, stream, attached))
         kept = {"retention.ms": "-1"}
         await _insist(lambda: topics.attach(TOPIC, self.source.topic_id, self.streams, kept, LEADER_EPOCH))
 
@@ -139,7 +148,7 @@ class Move:
             LEADER_EPOCH,
             self.conditions.partitions,
             tuple(self.streams),
-            ((0, 0),) * self.conditions.partitions,
+            tuple((start, start) for start in starts),
             kept,
             broker.runtime.wall_ms(),
             upstream=UPSTREAM,
@@ -161,6 +170,32 @@ class Move:
                 if self.conditions.lifts_late and record.attempt == 1:
                     await asyncio.sleep(self.random.uniform(0, 0.5))
                     await go_back(migrations, TOPIC, record, ABORTED)
+                if self.conditions.slow_fences[1] and (record.attempt or 0) <= _TAKEN_BACK:
+                    await asyncio.sleep(self.random.uniform(0.3, 1.5))
+                    await go_back(migrations, TOPIC, record, ABORTED)
+
+    async def settle(self) -> None:
+        """Nobody asks for a switch any more, and one migrator is at work: what is under way comes to its end,
+        and the source is not left fenced for nothing."""
+        runtime = SimulatedRuntime(self.conditions.seed)
+        migrations = Migrations(self.world.store_client(runtime, older=False), runtime)
+        self.migrators[0].start()
+        quiet = 0.0  # since when all is as it should be
+        until = self.world.now() + _SETTLED_SECONDS
+        while quiet < self.conditions.slow_fences[1] + 2:
+            await asyncio.sleep(0.2)
+            record = await migrations.read(TOPIC)
+            assert record is not None
+            if not record.is_classic or (self.is_decided and self.conditions.is_unclean):
+                break  # an unclean election may have left a partition that can never be switched
+            is_over = record.state is MigrationState.MIRRORING and record.undo is None
+            if self.world.now() > until:
+                raise Violation(
+                    "the source is fenced, and no switch is on" if is_over else "a switch does not end"
+                )
+            quiet = quiet + 0.2 if is_over and not self.source.is_fenced else 0.0
+        self.migrators[0].kill()
+        await asyncio.sleep(1.5)
 
     async def play_elections(self) -> None:
         while True:
@@ -216,11 +251,21 @@ async def play_move(world: ClusterWorld) -> None:
     move = Move(world, conditions)
     await move.source.listen()
     await world.start()
-    await move.link()
     seed = conditions.seed * 1000
+    silent = [
+        SilentProducer(move, 1000 + 10 * partition + number, partition, seed + 900 + 20 * partition + number)
+        for partition in range(conditions.partitions)
+        for number in range(conditions.silent)
+    ]
+    for producer in silent:
+        producer.write_past()
+    for found in move.source.partitions:
+        found.expire_all()
+    await move.link()
     makers: list[Callable[[], Awaitable[None]]] = [
         move.play_migrators,
         move.play_operator,
+        *[producer.play for producer in silent],
     ]
     for partition in range(conditions.partitions):
         for number in range(_PRODUCERS):
@@ -252,11 +297,12 @@ async def play_move(world: ClusterWorld) -> None:
         await asyncio.sleep(1.5)  # until the last of their tasks is gone
     if world.violation.done():
         world.violation.result()
-    move.truth.ledger.check_all()
     conditions.weather.calm()
     conditions.network.calm()
     await disasters
     await asyncio.sleep(_STANDSTILL)
+    await move.settle()
+    move.truth.ledger.check_all()
     await read_everything(move)
     if world.violation.done():
         world.violation.result()

@@ -66,6 +66,19 @@ def overtaken(seed: int) -> MoveConditions:
     )
 
 
+def slow_fence(seed: int) -> MoveConditions:
+    """The source carries out a call that puts a fence up when its switch was taken back long ago, and its
+    fence was lifted; and its migrator may be dead by then."""
+    return replace(
+        _trap(seed), seconds=20.0, slow_fences=(0.5, 3.0), acl_is_late=(0.0, 0.3), trouble_every=(1.0, 4.0)
+    )
+
+
+def silent_producers(seed: int) -> MoveConditions:
+    """Of some producers the source has no record any more. They come back to Dray."""
+    return replace(_trap(seed), silent=2, groups=0)
+
+
 def _trap(seed: int) -> MoveConditions:
     """One partition and few crashes of migrators, so that most runs come to their end."""
     return replace(
@@ -75,7 +88,16 @@ def _trap(seed: int) -> MoveConditions:
 
 TRAPS: Final[dict[str, Trap]] = {
     trap.__name__: trap
-    for trap in (late_fence, slow_mirror, late_lift, lost_answers, forgotten_consumers, overtaken)
+    for trap in (
+        late_fence,
+        slow_mirror,
+        late_lift,
+        lost_answers,
+        forgotten_consumers,
+        overtaken,
+        slow_fence,
+        silent_producers,
+    )
 }
 
 

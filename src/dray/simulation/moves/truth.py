@@ -37,10 +37,18 @@ class MovedTruth(LogTruth):
         self.ledger = MoveLedger(self)
 
     def lay_down(self, streams: Sequence[int]) -> None:
-        """The streams that the topic will have: they are the source's."""
+        """The streams that the topic will have: they are the source's, from where its log begins now."""
+        self.create(streams)
         for stream, partition in zip(streams, self._source.partitions, strict=True):
             self.partitions[stream] = partition
             self.boundaries[stream] = CLASSIC
+            self.streams[stream].records = [HOLE] * partition.start
+            self.streams[stream].start = partition.start
+
+    def is_gone(self, partition: int, producer: str, number: int) -> None:
+        """The source has deleted this batch, the producer's last, before the topic was linked."""
+        name, epoch = producer.split(".")
+        self._last[self.stream_of(partition), name] = int(epoch), number
 
     def stream_of(self, partition: int) -> int:
         return next(stream for stream, found in self.partitions.items() if found.number == partition)

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dray.client.cluster import Address
+from dray.log.origins import CLASSIC
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.produce import (
     PartitionProduceData,
@@ -74,21 +75,24 @@ class MovingProducer:
         self._epoch = 0
         self._number = 0
         self._sequence = 0
+        self._last = b""
 
     async def play(self) -> None:
         while True:
             await asyncio.sleep(self._random.expovariate(self._move.conditions.records_a_second))
-            count = self._random.randint(1, 3)
-            name = f"p{self._id}.{self._epoch}"
-            values = values_of(name, self._number, count)
-            data = batch_of(name, self._number, count, self._id, self._epoch, self._sequence)
-            offset = await self._until_acknowledged(bytes(data))
+            data, values = self._next()
+            offset = await self._until_acknowledged(data)
             if offset is None:  # the source has lost what it had acknowledged: it begins anew
                 self._epoch, self._number, self._sequence = self._epoch + 1, 0, 0
                 continue
             self._move.acknowledged(self._partition, offset, values, by_source=self._at_source)
             self._number += 1
-            self._sequence += count
+            self._sequence += len(values)
+
+    def _next(self) -> tuple[bytes, list[bytes]]:
+        name, count = f"p{self._id}.{self._epoch}", self._random.randint(1, 3)
+        data = batch_of(name, self._number, count, self._id, self._epoch, self._sequence)
+        return bytes(data), values_of(name, self._number, count)
 
     async def _until_acknowledged(self, data: bytes) -> int | None:
         is_fresh = False  # whether it is the first request of its connection
@@ -134,6 +138,38 @@ class MovingProducer:
         except Unanswered:
             return None
         return response.responses[0].partition_responses[0]
+
+
+class SilentProducer(MovingProducer):
+    """It wrote before the topic was linked, and its records are gone since. It comes back, to Dray, when that
+    owns the partition: it sends its last batch again, as it never heard of it, and goes on."""
+
+    def write_past(self) -> None:
+        found = self._move.source.partitions[self._partition]
+        for _ in range(self._random.randint(1, 7)):
+            self._last, values = self._next()
+            found.append(self._last)
+            found.replicated(found.end)
+            self._number += 1
+            self._sequence += len(values)
+
+    async def play(self) -> None:
+        truth = self._move.truth
+        stream = truth.stream_of(self._partition)
+        truth.is_gone(self._partition, f"p{self._id}.{self._epoch}", self._number - 1)
+        while True:
+            await asyncio.sleep(0.1)
+            if truth.boundaries[stream] != CLASSIC:
+                break
+        self._at_source = False
+        offset = await self._until_acknowledged(self._last)
+        if offset != -1:
+            raise Violation(f"a retry of producer {self._id}, whose records are gone, was put at {offset}")
+        self._move.world.counts["retries of what is gone"] += 1
+        await super().play()
+
+    def _choose_side(self, error: ErrorCode | None) -> None:
+        """It was restarted with Dray's address."""
 
 
 class LateWriter:
