@@ -158,7 +158,7 @@ class StreamMirror:
         return frozenset(
             MirroredProducer(producer_id, epoch, last.last_sequence)
             for producer_id, epoch, last in known
-            if last.base_offset >= state.start or last == NO_BATCH
+            if last == NO_BATCH or last.last_offset >= state.start
         )
 
     async def boundary(self, stream: int) -> int | None:

@@ -38,6 +38,13 @@ class RememberedBatch(NamedTuple):
     base_offset: int
     append_time_ms: int
 
+    @property
+    def last_offset(self) -> int:
+        """Below 0 where it is not known."""
+        if self.base_offset < 0:
+            return self.base_offset
+        return self.base_offset + (self.last_sequence - self.first_sequence) % SEQUENCES
+
 
 class ProducerEntry(NamedTuple):
     epoch: int

@@ -308,17 +308,17 @@ async def test_what_is_mirrored_later_counts_more_than_what_was_taken_over(world
     async def is_allowed() -> bool:
         return False
 
-    silent = MirroredProducer(1, 3, 9)
+    silent = MirroredProducer(1, 3, 99)
     assert not await log.mirror.decide(stream, 41, is_allowed, [silent])
     assert await log.mirror.producers(stream) == {MirroredProducer(2, 0, 0)}, "nothing of it is in the log"
-    for sequence in (10, 11):
+    for sequence in (100, 101):
         source.append([b"b"], Producer(1, 3, sequence))
     await mirror_all(log, stream, source)
-    assert MirroredProducer(1, 3, 11) in await world.log().mirror.producers(stream)
+    assert MirroredProducer(1, 3, 101) in await world.log().mirror.producers(stream)
     assert await log.mirror.decide(stream, 43)
     broker = world.log()
-    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 10)))).base_offset == 41
-    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 9)))).base_offset == -1
+    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 100)))).base_offset == 41
+    assert (await append(broker, stream, batch_bytes([b"b"], producer=(1, 3, 99)))).base_offset == -1
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE, Fate.LOSE_REPLY, Fate.LATE])
