@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.log.stored_values import (
+    CARRIED_ENTRY,
+    COMPACTING,
+    DAY_MS,
+    ENTRY,
+    FIXTURES,
+    PARQUET_ENTRY,
+    PARQUET_ID,
+    PATH,
+    WAL_ID,
+)
 
 from dray.log import counters, wal_keys
-from dray.log.carried_hints import check_hint, encode_hint
 from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.entries import (
     BatchReference,
@@ -23,55 +31,13 @@ from dray.log.entries import (
     decode_start,
     pack_batches,
 )
-from dray.log.foreign_tables import AbortedRange, ForeignLayout, SegmentRow, SegmentTable
-from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, Packing, advance, put_start
+from dray.log.jobs import FileWritten, Job, JobState, advance, put_start
 from dray.log.lifecycle import note_closed
-from dray.log.origins import CLASSIC, BoundaryStands, Origin
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
-from dray.log.stream_store import StreamStore
-from dray.log.types import Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
-from dray.metadata.contract import Delete, Operation
 from dray.metadata.values import FormatTooNew, UnreadableValue
 from dray.parquet.statistics import ColumnSizes, RowGroup
-
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
-DAY_MS = 24 * 3_600_000
-WAL_ID = UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
-PATH = f"wal/v1/zone=local/domain=1/date=2026/11/15/{WAL_ID}.wo"
-
-ENTRY = IndexEntry(
-    start=1000,
-    end=1007,
-    cumulative_size=123_456,
-    created_ms=1_790_000_000_000,
-    min_timestamp=1_789_999_999_000,
-    max_timestamp=1_790_000_000_500,
-    running_max_timestamp=1_790_000_000_900,
-    running_max_offset=42,
-    object_id=WAL_ID,
-    path=PATH,
-    table=pack_batches(
-        [
-            BatchReference(97, 210, 5, 0x02, 1_789_999_999_000, 1_790_000_000_500, 7, 3, 2**31 - 2),
-            BatchReference(311, 80, 2, 0x08, 1_790_000_000_100, 1_790_000_000_100, -1, -1, -1),
-        ]
-    ),
-)
-
-PARQUET_ID = UUID("7c9e6679-7425-40de-944b-e07fc1f90ae7")
-PARQUET_ENTRY = IndexEntry.parquet(
-    [ENTRY],
-    PARQUET_ID,
-    f"compaction/v1/topic=orders/partition=3/job-7-{PARQUET_ID.hex}.parquet",
-    file_size=5_000_000_000,
-    footer_length=2048,
-    row_groups=[
-        RowGroup(4, 800, 5, 1000, 900, 1_789_999_999_000, 1_790_000_000_500, 1004),
-        RowGroup(4_999_000_000, 700, 2, 1005, 300, 1_790_000_000_100, 1_790_000_000_100, 1006),
-    ],
-)
 
 
 def _snapshot() -> ProducerSnapshot:
@@ -185,25 +151,6 @@ def test_a_value_cut_short_is_refused(
 
 
 # --- jobs that compact are format 2
-
-COMPACTING = Job(
-    13,
-    JobState.PARQUET_WRITTEN,
-    compaction=Compaction(
-        topic="orders",
-        topic_id=UUID(int=9),
-        partition=3,
-        start=990,
-        end=1007,
-        inputs=(
-            Input(1000, 100_000, 41, PARQUET_ID, EntryKind.PARQUET, PARQUET_ENTRY.path),
-            Input.of(Versioned(ENTRY, 42)),
-        ),
-        table=True,
-        owner="somebody",
-        written={"path": "a", "parquet_id": PARQUET_ID.hex, "row_groups": [[1, 2, 3]]},
-    ),
-)
 
 
 def test_a_job_that_compacts_is_kept_as_format_2() -> None:
@@ -324,295 +271,6 @@ def test_a_file_with_holes_survives_its_job() -> None:
     assert WrittenFile.from_json(holes.to_json()) == holes
     assert len(holes.to_json()["row_groups"][0]) == 8
     assert len(FILE.to_json()["row_groups"][0]) == 7, "as older builds know it"
-
-
-# --- entries of foreign segments are format 5, high watermarks of streams that began elsewhere format 2
-
-SEGMENT_TABLE = SegmentTable(
-    ForeignLayout.AIVEN,
-    "old-kafka",
-    "tiered/orders-id/3/00000000000000001000-segment.rsm-manifest",
-    object_size=700_000_000,
-    end_position=2**31 + 5,
-    rows=(
-        SegmentRow(1000, 0, -1),
-        SegmentRow(1003, 4_200_000, 1_790_000_000_100),
-        SegmentRow(1005, 2**31, 1_790_000_000_500),
-    ),
-    aborted=(AbortedRange(77, 990, 1002), AbortedRange(2**40, 1004, 2000)),
-)
-SEGMENT_ENTRY = replace(
-    ENTRY,
-    object_id=PARQUET_ID,
-    path="tiered/orders-id/3/00000000000000001000-segment.log",
-    table=SEGMENT_TABLE.encode(),
-    kind=EntryKind.SEGMENT,
-)
-
-
-def test_an_entry_of_a_foreign_segment_is_kept_as_format_5() -> None:
-    kept = (FIXTURES / "log-index-entry.v5.bin").read_bytes()
-    assert kept[:2] == b"\5\3"
-    assert IndexEntry.decode(kept) == SEGMENT_ENTRY
-    assert IndexEntry.decode(kept).segment() == SEGMENT_TABLE
-    assert SEGMENT_ENTRY.encode() == kept
-    assert SEGMENT_ENTRY.stored_bytes == 2**31 + 5
-    assert not SEGMENT_ENTRY.is_referenced
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            IndexEntry.decode(kept[:length])
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        replace(SEGMENT_TABLE, rows=()),
-        replace(SEGMENT_TABLE, rows=SEGMENT_TABLE.rows[::-1]),
-        replace(SEGMENT_TABLE, rows=(SEGMENT_TABLE.rows[0], SEGMENT_TABLE.rows[0])),
-        replace(SEGMENT_TABLE, end_position=2**31),
-    ],
-    ids=["no rows", "they fall", "they stand", "the last is behind the end"],
-)
-def test_rows_of_a_foreign_segment_must_grow(table: SegmentTable) -> None:
-    with pytest.raises(UnreadableValue):
-        IndexEntry.decode(replace(SEGMENT_ENTRY, table=table.encode()).encode())
-
-
-def test_a_count_of_aborted_transactions_is_held_against_the_bytes() -> None:
-    table = bytearray(SEGMENT_TABLE.encode())
-    table[20:24] = b"\xff\xff\xff\xff"
-    with pytest.raises(UnreadableValue):
-        IndexEntry.decode(SEGMENT_ENTRY.encode()[: -len(table)] + bytes(table))
-
-
-def test_a_high_watermark_of_a_stream_that_began_elsewhere_is_format_2() -> None:
-    kept = (FIXTURES / "log-high-watermark.v2.bin").read_bytes()
-    mark = HighWatermark.at(ENTRY, Origin(boundary=900, tier_end=800, leader_epoch=65_541))
-    assert kept[0] == 2
-    assert HighWatermark.decode(kept) == mark
-    assert mark.encode() == kept
-    assert mark.sealed().origin == mark.origin, "B0 never changes"
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            HighWatermark.decode(kept[:length])
-
-
-def test_a_high_watermark_of_a_stream_that_is_mirrored_is_format_3() -> None:
-    """With the epoch of the last batch, as the source gave it."""
-    kept = (FIXTURES / "log-high-watermark.v3.bin").read_bytes()
-    mark = HighWatermark.at(SEGMENT_ENTRY, Origin(CLASSIC, 800, 65_541, source_epoch=5))
-    assert kept[0] == 3
-    assert HighWatermark.decode(kept) == mark
-    assert mark.encode() == kept
-    assert mark.sealed().origin == mark.origin
-    assert mark.switched().origin == Origin(1007, 800, 65_541, 5)
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            HighWatermark.decode(kept[:length])
-
-
-def test_the_mark_of_a_mirrored_object_is_format_3() -> None:
-    """Its references have the ends of entries: an older collector would delete others."""
-    kept = (FIXTURES / "log-staging-mark.v3.bin").read_bytes()
-    mark = wal_keys.Staging(PATH, (1, 2**40), wal_keys.StagingKind.MIRROR, (1007, 2**41))
-    assert kept[0] == 3
-    assert wal_keys.Staging.decode(kept) == mark
-    assert mark.encode() == kept
-    held = [wal_keys.refer_to_segment(WAL_ID, 1, 1007), wal_keys.refer_to_segment(WAL_ID, 2**40, 2**41)]
-    assert wal_keys.stage(WAL_ID, mark)[2:] == held
-    deleted: list[Operation] = [Delete(put.key) for put in held]
-    assert wal_keys.settle(WAL_ID, 7, mark.streams, mark)[:-1] == deleted
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            wal_keys.Staging.decode(kept[:length])
-
-
-COMPACTING_SEGMENTS = Job(
-    14,
-    JobState.CREATED,
-    compaction=Compaction(
-        topic="orders",
-        topic_id=UUID(int=9),
-        partition=3,
-        start=1000,
-        end=1007,
-        inputs=(Input.of(Versioned(SEGMENT_ENTRY, 42)),),
-        table=True,
-    ),
-)
-COPYING = Job(
-    15,
-    JobState.PACKED,
-    packing=Packing.of([Versioned(SEGMENT_ENTRY, 42)], replace(SEGMENT_ENTRY, path="copy")),
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "job"), [("log-job-segments", COMPACTING_SEGMENTS), ("log-job-copied", COPYING)]
-)
-def test_a_job_over_foreign_segments_is_kept_as_format_4(name: str, job: Job) -> None:
-    kept = (FIXTURES / f"{name}.v4.bin").read_bytes()
-    assert kept[0] == 4
-    assert Job.decode(kept) == job
-    assert job.encode() == kept
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            Job.decode(kept[:length])
-
-
-def test_the_object_key_of_a_segment_that_is_ours_is_format_2() -> None:
-    kept = (FIXTURES / "log-object-key.v2.bin").read_bytes()
-    assert kept[0] == 2
-    owned = wal_keys.decode_owned(kept)
-    assert owned == wal_keys.OwnedObject(("a/1.log", "a/1.index"), "old-kafka", is_segment=True)
-    assert wal_keys.encode_segment(owned.store, owned.paths) == kept
-    assert wal_keys.decode_owned(wal_keys.encode_object(PATH)) == wal_keys.OwnedObject((PATH,))
-    whole = {length for length in range(len(kept)) if _is_whole(kept[:length])}
-    assert whole == {len(kept) - 2 - len("a/1.index")}, "a value that ends behind a path is one with fewer"
-
-
-def _is_whole(value: bytes) -> bool:
-    try:
-        wal_keys.decode_owned(value)
-    except UnreadableValue:
-        return False
-    return True
-
-
-def test_only_a_stream_that_its_source_owns_is_switched_and_only_once() -> None:
-    classic = HighWatermark(1007, origin=Origin(CLASSIC, 800, 65_541))
-    switched = classic.switched()
-    assert switched == HighWatermark(1007, origin=Origin(1007, 800, 65_541))
-    assert HighWatermark.decode(switched.encode()) == switched
-    for other in (switched, HighWatermark.at(ENTRY)):
-        with pytest.raises(BoundaryStands):
-            other.switched()
-
-
-# --- carried entries, packs and their jobs
-
-FIRST_BATCH = bytes(range(100, 180))
-CARRIED_ENTRY = replace(
-    ENTRY,
-    path="",
-    table=pack_batches(
-        [
-            BatchReference(0, 80, 5, 0x02, 1_789_999_999_000, 1_790_000_000_500, 7, 3, 2**31 - 2),
-            BatchReference(80, 70, 2, 0x08, 1_790_000_000_100, 1_790_000_000_100, -1, -1, -1),
-        ]
-    ),
-    kind=EntryKind.CARRIED,
-    data=FIRST_BATCH + bytes(70),
-)
-MERGED = IndexEntry.packed(
-    [CARRIED_ENTRY],
-    PARQUET_ID,
-    PATH,
-    [reference._replace(position=97 + reference.position) for _, reference in CARRIED_ENTRY.batches()],
-)
-PACKING = Job(14, JobState.PACKED, packing=Packing.of([Versioned(CARRIED_ENTRY, 43)], MERGED))
-COMPACTING_CARRIED = replace(
-    COMPACTING, compaction=replace(COMPACTING.compacted, inputs=(Input.of(Versioned(CARRIED_ENTRY, 44)),))
-)
-PACK_MARK = wal_keys.Staging(PATH, (1, 2**40, 3), wal_keys.StagingKind.PACK)
-
-# the name of the fixture, the value, and how it is read
-CARRIED: list[tuple[str, Any, Callable[[bytes], Any]]] = [
-    ("log-index-entry.v3", CARRIED_ENTRY, IndexEntry.decode),
-    ("log-job-packed.v3", PACKING, Job.decode),
-    ("log-job-carried.v3", COMPACTING_CARRIED, Job.decode),
-    ("log-staging-mark.v2", PACK_MARK, wal_keys.Staging.decode),
-]
-
-
-@pytest.mark.parametrize(("name", "value", "decode"), CARRIED, ids=[name for name, _, _ in CARRIED])
-def test_what_carries_has_formats_of_its_own(name: str, value: Any, decode: Callable[[bytes], Any]) -> None:
-    """An older build refuses them by name: it would not find the records, or fence the wrong key."""
-    kept = (FIXTURES / f"{name}.bin").read_bytes()
-    assert kept[0] == int(name[-1])
-    assert decode(kept) == value
-    assert value.encode() == kept
-    for length in range(len(kept)):
-        with pytest.raises(UnreadableValue):
-            decode(kept[:length])
-    with pytest.raises(UnreadableValue):
-        decode(bytes([kept[0] - 1]) + kept[1:])
-
-
-def test_a_hint_is_what_is_kept_as_format_1() -> None:
-    kept = (FIXTURES / "log-carried-hint.v1.bin").read_bytes()
-    assert encode_hint(1_790_000_000_000) == kept
-    check_hint(kept)
-    for unreadable in (*(kept[:length] for length in range(len(kept))), b"\2" + kept[1:], kept + b"\0"):
-        with pytest.raises(UnreadableValue):
-            check_hint(unreadable)
-    assert keys.stream_of_carried_hint(keys.carried_hint(7)) == 7
-    assert keys.stream_of_carried_hint(keys.staging(WAL_ID)) is None
-
-
-def test_a_carried_entry_goes_whole_through_seal_file_and_close() -> None:
-    """The risk is code that encodes an entry again without what it carries."""
-    high_watermark = HighWatermark.at(CARRIED_ENTRY)
-    assert HighWatermark.decode(high_watermark.encode()).head == CARRIED_ENTRY
-    for following in (high_watermark.sealed(), high_watermark.sealed(closed=True)):
-        moved, filed = StreamStore.advance(1, Versioned(high_watermark, 5), following)
-        assert HighWatermark.decode(moved.value) == following
-        assert IndexEntry.decode(filed.value) == CARRIED_ENTRY
-
-
-def test_a_merged_entry_says_what_its_inputs_said() -> None:
-    assert (MERGED.kind, MERGED.data, MERGED.path, MERGED.object_id) == (EntryKind.WAL, b"", PATH, PARQUET_ID)
-    for name in ("start", "end", "cumulative_size", "created_ms", "running_max_offset", "max_timestamp"):
-        assert getattr(MERGED, name) == getattr(CARRIED_ENTRY, name)
-    merged, carried = [
-        [reference[1:] for _, reference in entry.batches()] for entry in (MERGED, CARRIED_ENTRY)
-    ]
-    assert merged == carried
-    assert PACKING.packed.merged == MERGED
-
-
-def test_a_carried_entry_must_describe_exactly_what_it_carries() -> None:
-    stored = CARRIED_ENTRY.encode()
-    first = BatchReference(0, 80, 5, 0, 0, 0, -1, -1, -1)
-    tables = [
-        [],
-        [first],
-        [first, first._replace(position=79, length=70)],
-        [first, first._replace(position=80, length=71)],
-        [first._replace(length=140), first._replace(position=140, length=10)],  # no batch is that small
-    ]
-    for references in tables:
-        with pytest.raises(UnreadableValue):
-            IndexEntry.decode(replace(CARRIED_ENTRY, table=pack_batches(references)).encode())
-    for other in (replace(CARRIED_ENTRY, path=PATH), replace(CARRIED_ENTRY, data=b"")):
-        with pytest.raises(UnreadableValue):
-            IndexEntry.decode(other.encode())
-    with pytest.raises(UnreadableValue):
-        IndexEntry.decode(stored + b"\0")
-
-
-@given(st.data())
-def test_a_damaged_carried_entry_is_unreadable_or_whole(data: st.DataObject) -> None:
-    """Any bytes changed, anywhere: the decoder refuses, or gives an entry whose batches lie in its data."""
-    damaged = bytearray(CARRIED_ENTRY.encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        entry = IndexEntry.decode(bytes(damaged))
-    except UnreadableValue:
-        return
-    assert entry.is_carried
-    assert sum(reference.length for _, reference in entry.batches()) == len(entry.data)
-    assert bytes(damaged).endswith(entry.data)
-
-
-@given(st.binary(max_size=300))
-def test_garbage_of_the_carried_formats_is_unreadable_and_nothing_worse(garbage: bytes) -> None:
-    for number, decode in ((3, IndexEntry.decode), (3, Job.decode), (2, wal_keys.Staging.decode)):
-        try:
-            decode(bytes([number]) + garbage)
-        except UnreadableValue:
-            continue
 
 
 # --- entries of Parquet files are format 2
