@@ -19,7 +19,10 @@ FOUND_SOMETHING_ONCE = (498,)
 SEARCH = 10
 SOAK_SEEDS = 400
 TRAP_SEEDS = (1, 4)
-OVERTAKEN_SEEDS = (2, 5)  # not in every run is the mirror overtaken
+TRAP_SEEDS_OF = {
+    "overtaken": (2, 5),  # not in every run is the mirror overtaken
+    "slow_fence": (1, 4, 99100028),  # a fence that came up while it was being lifted lost its mark
+}
 
 
 def simulate_move(seed: int) -> ClusterReport:
@@ -58,7 +61,7 @@ def test_a_move_without_a_rule_is_noticed(name: str) -> None:
 @pytest.mark.parametrize("name", TRAPS)
 def test_nothing_is_lost_at_the_worst_moment(name: str) -> None:
     seen: Counter[str] = Counter()
-    for seed in OVERTAKEN_SEEDS if name == "overtaken" else TRAP_SEEDS:
+    for seed in TRAP_SEEDS_OF.get(name, TRAP_SEEDS):
         seen += simulate_cluster(seed, TRAPS[name](seed)).counts
     assert seen["partitions switched"] or name == "slow_fence"
     if name == "slow_fence":

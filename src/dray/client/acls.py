@@ -70,18 +70,21 @@ async def list_acls(caller: Caller, wanted: WireAcl) -> list[WireAcl]:
     ]
 
 
-async def delete_acls(caller: Caller, wanted: WireAcl) -> list[WireAcl]:
-    """Those that were deleted."""
-    deleted = DeleteAclsFilter(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
-    response = await caller.request(DeleteAclsRequest(filters=[deleted]))
+async def delete_acls(caller: Caller, *wanted: WireAcl) -> list[WireAcl]:
+    """Those that were deleted. A controller of Kafka deletes them all at one moment."""
+    filters = [
+        DeleteAclsFilter(
+            resource_type_filter=one.resource_type,
+            resource_name_filter=one.name,
+            pattern_type_filter=one.pattern_type,
+            principal_filter=one.principal,
+            host_filter=one.host,
+            operation=one.operation,
+            permission_type=one.permission,
+        )
+        for one in wanted
+    ]
+    response = await caller.request(DeleteAclsRequest(filters=filters))
     found = []
     for result in response.filter_results:
         check("delete ACLs", result.error_code, result.error_message)

@@ -115,14 +115,14 @@ class AclFence:
         await create_acls(self.cluster, [_mark(self.topic), *rest, _acl(self.topic, _WRITE, _DENY)])
 
     async def lift(self) -> None:
-        """The denial first: without it the rest allows what was allowed before, and never less. The mark
-        last: until then a fence is found that was lifted in part."""
-        if not self.is_denied:
-            await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
-        if self.allows_rest:
-            await delete_acls(self.cluster, _acl(self.topic, _ALL, _ALLOW))
-        await delete_acls(self.cluster, _tried(self.topic))
-        await delete_acls(self.cluster, _mark(self.topic))
+        """The denial first: without it the rest allows what was allowed before, and never less. Then all of
+        it once more with the mark, at one moment: a late call may have put the fence up again in between, and
+        one that stays up must keep its mark."""
+        denial = [] if self.is_denied else [_acl(self.topic, _WRITE, _DENY)]
+        rest = [_acl(self.topic, _ALL, _ALLOW)] if self.allows_rest else []
+        if denial:
+            await delete_acls(self.cluster, *denial)
+        await delete_acls(self.cluster, *denial, *rest, _tried(self.topic), _mark(self.topic))
 
     async def _is_denied(self) -> bool:
         """It is made again now and then: another process may have tried the same, and taken it away."""

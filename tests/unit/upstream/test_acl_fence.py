@@ -155,6 +155,34 @@ async def test_a_fence_that_is_lifted_in_part_is_still_found() -> None:
     assert await is_fenced_by_acl(cast(Cluster, source), TOPIC)
 
 
+@pytest.mark.parametrize("has_acls", [False, True])
+@pytest.mark.parametrize("calls", range(4))
+async def test_a_fence_that_comes_up_while_it_is_lifted_is_down_or_found(has_acls: bool, calls: int) -> None:
+    """The call of a process that is dead by now, say, which its broker carries out at any moment."""
+    source = AclCluster(*([OF_A_READER] if has_acls else []))
+    fence = AclFence(cast(Cluster, source), TOPIC, SystemRuntime(), allows_rest=not has_acls)
+    await fence.put_up()
+    up = set(source.acls)
+    done = 0
+    genuine = source.request
+
+    async def comes_up_late(request: object) -> Any:
+        nonlocal done
+        if done == calls:
+            source.acls |= up
+        done += 1
+        return await genuine(request)
+
+    source.request = comes_up_late  # type: ignore[method-assign]
+    await fence.lift()
+    if done == calls:
+        source.acls |= up
+    source.request = genuine  # type: ignore[method-assign]
+    assert source.acls == ({OF_A_READER} if has_acls else set()) or await is_fenced_by_acl(
+        cast(Cluster, source), TOPIC
+    )
+
+
 @pytest.mark.parametrize("by", ["the next check", "the fence", "the lift"])
 def test_what_a_check_left_behind_that_died_is_taken_away(by: str) -> None:
     async def work() -> None:
