@@ -37,7 +37,7 @@ def unreadable_topics_are_absent_to_compactors(patch: pytest.MonkeyPatch) -> Non
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "unreadable topics are absent to brokers": (unreadable_topics_are_absent_to_brokers, 14),
+    "unreadable topics are absent to brokers": (unreadable_topics_are_absent_to_brokers, 24),
     "unreadable topics are absent to compactors": (unreadable_topics_are_absent_to_compactors, 0),
 }
 

@@ -250,9 +250,9 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 79),
-    "groups are written without a version": (groups_are_written_without_a_version, 25),
-    "offsets are written without a version": (offsets_are_written_without_a_version, 362),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 165),
+    "groups are written without a version": (groups_are_written_without_a_version, 33),
+    "offsets are written without a version": (offsets_are_written_without_a_version, 374),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 1),
     "offsets are not loaded": (offsets_are_not_loaded, 0),
@@ -262,11 +262,11 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "outdated generations commit": (outdated_generations_commit, 9),
     "a block of ids is used though its reply was lost": (
         a_block_of_ids_is_used_though_its_reply_was_lost,
-        72,
+        94,
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
-    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 107),
+    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 130),
     "produce requests overtake": (produce_requests_overtake, 0),
     "answers without waiting for the log": (answers_without_waiting_for_the_log, 0),
     "deletions are answered before the topic is gone": (deletions_are_answered_before_the_topic_is_gone, 0),
@@ -274,7 +274,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "lost hints are not made up for": (lost_hints_are_not_made_up_for, 17),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 139),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 151),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }

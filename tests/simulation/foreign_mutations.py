@@ -77,7 +77,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 0),
-        (switch_without_version, 0),
+        (switch_without_version, 14),
         (forget_the_boundary, 0),
         (drop_the_aborted_list, 0),
         (attach_without_producers, 0),

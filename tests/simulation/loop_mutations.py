@@ -92,7 +92,7 @@ def settling_is_cut_anywhere_and_dropped(patch: pytest.MonkeyPatch) -> None:
 MUTATIONS: dict[str, tuple[Patch, int]] = {
     "tasks die of what they raise": (tasks_die_of_what_they_raise, 1),
     "what one stream meets ends the round": (what_one_stream_meets_ends_the_round, 1),
-    "what a cycle meets ends the compactor": (what_a_cycle_meets_ends_the_compactor, 13),
+    "what a cycle meets ends the compactor": (what_a_cycle_meets_ends_the_compactor, 17),
     "snapshots without a bound": (snapshots_without_a_bound, 1),
     "commits in one write": (commits_in_one_write, 1),
 }

@@ -185,7 +185,7 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
         (group_copied_after_it_moved, forgotten_consumers, 4),
         (more_is_passed_over_than_was_deleted, overtaken, 1),
         (answers_reach_over_holes, overtaken, 14),
-        (producers_kept_over_a_hole, overtaken, 35),
+        (producers_kept_over_a_hole, overtaken, 131),
     )
 }
 """By name, each with the trap that is laid for it, and the seed from which on it is looked for."""

@@ -90,7 +90,7 @@ MUTATIONS: dict[str, tuple[Mutation, int]] = {
     "who was added again stays": (who_was_added_again_stays, 2),
     "the first mechanism's password counts": (the_first_mechanisms_password_counts, 2),
     "a fetch that waited is not asked again": (a_fetch_that_waited_is_not_asked_again, 1),
-    "a join that waited is not asked again": (a_join_that_waited_is_not_asked_again, 7),
+    "a join that waited is not asked again": (a_join_that_waited_is_not_asked_again, 17),
     "ACLs are not forgotten": (acls_are_not_forgotten, 1),
     "a DENY counts for nothing": (a_deny_counts_for_nothing, 1),
     "new ACLs are not learned": (new_acls_are_not_learned, 3),
