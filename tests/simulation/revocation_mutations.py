@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.api import fetch, join_group
+from dray.api import fetch
 from dray.metadata.follow import Follower
 from dray.security.acls.authorization import Access
 from dray.security.acls.decision import AclIndex, Authorizer
@@ -59,10 +59,6 @@ def a_fetch_that_waited_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetch, "_may_still_read", lambda *_: True)
 
 
-def a_join_that_waited_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(join_group, "may_still_read", lambda *_: True)
-
-
 def acls_are_not_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AclIndex, "remove", lambda *_: None)
 
@@ -90,7 +86,6 @@ MUTATIONS: dict[str, tuple[Mutation, int]] = {
     "who was added again stays": (who_was_added_again_stays, 2),
     "the first mechanism's password counts": (the_first_mechanisms_password_counts, 2),
     "a fetch that waited is not asked again": (a_fetch_that_waited_is_not_asked_again, 1),
-    "a join that waited is not asked again": (a_join_that_waited_is_not_asked_again, 17),
     "ACLs are not forgotten": (acls_are_not_forgotten, 1),
     "a DENY counts for nothing": (a_deny_counts_for_nothing, 1),
     "new ACLs are not learned": (new_acls_are_not_learned, 3),

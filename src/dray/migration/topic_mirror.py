@@ -41,11 +41,13 @@ from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
 from dray.migration.news import News
 from dray.runtime import Runtime
 from dray.upstream.mirror import PASSING_READS, MirrorOvertaken, MirrorPiece, MirrorPlace
-from dray.upstream.source import SourceProducer
+from dray.upstream.source import SourceProducer, is_no_such_topic
 
 _log = structlog.get_logger(__name__)
 
 HURRY_SECONDS: Final = 10.0
+GONE_SECONDS: Final = 5.0
+"""For so long a source says that there is no such topic, until that is believed."""
 
 
 @dataclass(slots=True)
@@ -120,6 +122,7 @@ class TopicMirror:
         self._limits = limits
         self._memory = memory
         self._topic_id = topic_id
+        self._gone_since: float | None = None
         self._on_progress = on_progress
         self._on_read = on_read  # so many bytes
         self._on_skipped = on_skipped
@@ -267,16 +270,30 @@ class TopicMirror:
         except AuthenticationFailed:
             raise
         except (ClientError, RequestFailed) as error:
-            if self._news.is_news("source"):
+            if is_no_such_topic(error):
+                self._not_there()
+            elif self._news.is_news("source"):
                 _log.warning("mirror: the source does not answer", error=str(error))
             return False
         self._news.forget("source")
+        self._gone_since = None
         if self._topic_id is not None and self._source.topic_id != self._topic_id:
-            for partition, progress in self.progress.items():
-                if progress.is_at_work:
-                    self._stop(partition, "the source's topic was deleted, and another has its name")
+            self._stop_all("the source's topic was deleted, and another has its name")
             return False
         return True
+
+    def _not_there(self) -> None:
+        """The source knows no such topic. A broker that has just been started may say so for a moment."""
+        now = self._runtime.monotonic()
+        if self._gone_since is None:
+            self._gone_since = now
+        elif now - self._gone_since >= GONE_SECONDS:
+            self._stop_all("the source's topic was deleted. What was mirrored is kept")
+
+    def _stop_all(self, why: str) -> None:
+        for partition, progress in self.progress.items():
+            if progress.is_at_work:
+                self._stop(partition, why)
 
     # --- one leader
 

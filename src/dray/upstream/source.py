@@ -94,6 +94,10 @@ class Source(Protocol):
     async def transactional(self) -> list[str]: ...
 
 
+def is_no_such_topic(error: Exception) -> bool:
+    return isinstance(error, RequestFailed) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def no_leader(topic: str, partition: int) -> RequestFailed:
     return RequestFailed(f"{topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE)
 

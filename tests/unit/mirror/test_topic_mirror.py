@@ -22,7 +22,7 @@ from dray.log import Log
 from dray.log.mirroring import MirroredBatches, MirrorPlan
 from dray.log.types import LogUnavailable
 from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
-from dray.migration.topic_mirror import LogTarget, MirrorProgress, TopicMirror
+from dray.migration.topic_mirror import GONE_SECONDS, LogTarget, MirrorProgress, TopicMirror
 from dray.protocol import ErrorCode
 from dray.records import read_header
 from dray.runtime import Runtime
@@ -674,6 +674,30 @@ async def test_a_source_that_deletes_faster_than_it_is_mirrored_is_gone_on_with(
         some, offset = committed_in(await read(log, mirrored.streams[0], offset), offset)
         found += some
     assert found == [each for each in source.logs[0].committed if each[0] >= start]
+
+
+async def test_a_topic_that_is_gone_at_the_source_is_said_and_one_that_is_not_known_yet_is_waited_for(
+    mirrored: Mirrored,
+) -> None:
+    source = mirrored.source
+    fill(source, 5)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror) as task:
+        await mirrored.until_all()
+        for seconds in (GONE_SECONDS / 2, 3600):
+            source.unknown = set(source.logs)
+            source.failure = RequestFailed("no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(task), seconds)
+            if task.done():
+                break
+            source.unknown, source.failure = set(), None
+            fill(source, 5)
+            await mirrored.until_all()
+        assert seconds == 3600
+    assert {progress.stopped for progress in mirror.progress.values()} == {
+        "the source's topic was deleted. What was mirrored is kept"
+    }
 
 
 async def test_another_topic_of_the_same_name_is_not_mirrored(mirrored: Mirrored) -> None:
