@@ -2,17 +2,22 @@
 #
 # Its steps are deploy/image/build.sh, which tests run without any container.
 
-FROM python:3.11-slim-bookworm AS build
+# A tag moves: for an image that is always built of the same bytes give the digest that you have checked, as
+# docs/operations/deployment.md has it (docker build --build-arg BASE=python@sha256:...).
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY . /source
 RUN /source/deploy/image/build.sh /source /opt/dray
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 # Java is for the compactor's Spark; brokers do not touch it.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --home-dir /var/lib/dray --create-home dray
+    && useradd --system --uid 10001 --home-dir /var/lib/dray --create-home dray \
+    && chmod 700 /var/lib/dray
 COPY --from=build /opt/dray /opt/dray
 ENV PATH=/opt/dray/bin:$PATH \
     DRAY_DATA_DIR=/var/lib/dray \

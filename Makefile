@@ -1,17 +1,18 @@
-# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+# Three commands matter: `make run`, `make check` and `make test`. `make help` lists the rest.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+DIST   := dist
 # Tests wait more than they compute, so three processes share two cores; each may have a Spark beside it.
 PROCESSES ?= $(shell awk '/^MemTotal/ {found = $$2 > 12000000 ? 3 : 2} END {print found ? found : 2}' /proc/meminfo 2>/dev/null || echo 2)
-CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h src/dray/server/*.c)
+CORE   := setup.py pyproject.toml $(wildcard src/dray/kafka/records/*.pyx src/dray/kafka/records/*.pxi src/dray/kafka/records/*.pxd src/dray/kafka/records/*.c src/dray/kafka/records/*.h)
 
 # Where this is set, every drayd and every process of the tests compiles a thousand modules anew: half their start.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup setup-pipeline setup-dev lint style types format test servers test-cluster soak throughput bench \
-	lock clean
+.PHONY: help run demo setup setup-pipeline setup-dev lint style types format check test servers test-cluster soak throughput bench \
+	docs dist lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +57,9 @@ $(VENV)/.installed-pipeline: $(VENV)/.locked-pipeline $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE)
+$(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE) simulation/pyproject.toml
 	$(MAKE) --no-print-directory $(VENV)/.built
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable simulation
 	touch $@
 
 # These need what is locked, and no compiled core: that may be built meanwhile.
@@ -76,6 +78,11 @@ servers: setup-dev
 format: setup-dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+check: setup-dev ## for every change: style, types, unit tests, and a simulated cluster of each kind
+	$(MAKE) --no-print-directory --jobs 2 style types
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit
+	$(BIN)/drayd simulate --seeds 8 --from 0 --jobs 2
 
 # A file stays on one process, with the servers its tests share; tests/services/distribution.py says in which
 # order.
@@ -97,6 +104,30 @@ throughput: setup-dev ## how fast the broker of `make run` takes records and giv
 
 bench: setup-dev ## throughput, CPU and memory, side by side with Apache Kafka
 	$(BIN)/python -m bench.compare
+
+docs: build/docs-tools/.installed ## the pages as a site with search, in build/site; a dead link is an error
+	build/docs-tools/bin/properdocs build --strict
+
+build/docs-tools/.installed: requirements/docs.lock
+	$(PYTHON) -m venv build/docs-tools
+	build/docs-tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	touch $@
+
+# The sdist first, and the wheel of what is in it. The core is one for every Python from 3.11 on; auditwheel says of which
+# glibc on, and names the wheel so.
+dist: build/dist-tools/.installed ## wheels for this machine, and sdists, in dist/: what pip installs
+	rm -rf $(DIST)/dray*
+	DRAY_COMMIT="$$(git rev-parse HEAD 2>/dev/null)" DRAY_STABLE_ABI=1 build/dist-tools/bin/python -m build --no-isolation --outdir $(DIST) .
+	build/dist-tools/bin/python -m build --no-isolation --outdir $(DIST) simulation
+	if [ "$$(uname -s)" = Linux ]; then \
+		PATH="$(CURDIR)/build/dist-tools/bin:$$PATH" auditwheel repair --wheel-dir $(DIST) $(DIST)/dray-*-linux_*.whl \
+		&& rm $(DIST)/dray-*-linux_*.whl; fi
+	build/dist-tools/bin/abi3audit $(DIST)/dray-*.whl
+
+build/dist-tools/.installed: requirements/dist.lock
+	$(PYTHON) -m venv build/dist-tools
+	build/dist-tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dist.lock
+	touch $@
 
 lock: ## pin the dependencies anew (needs uv)
 	tools/lock.sh

@@ -25,21 +25,21 @@ import uvloop
 from tests.services import room_settings
 
 from bench.payloads import text_batches
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit
-from dray.compaction.paths import unit_prefix
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import uninitialised, validate
 from dray.log import Log
 from dray.log.entries import IndexEntry
+from dray.log.jobs.values import WrittenFile
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
-from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.metadata.sqlite import SqliteStore
 from dray.objects.contract import OwnBuffer
-from dray.objects.local import LocalStore
-from dray.records import uninitialised, validate
-from dray.runtime import SystemRuntime
+from dray.objects.local.store import LocalStore
+from dray.tables.compaction.model import Unit
+from dray.tables.compaction.paths import unit_prefix
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 
 T = TypeVar("T")
 

@@ -21,10 +21,10 @@ from tests.services.topics import create_topic
 
 from bench.remote_stores import broker_settings
 from bench.throughput import make_batch
-from dray.client import KafkaConnection
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 WAIT_MS = 30_000
 

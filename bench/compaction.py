@@ -31,16 +31,16 @@ from tests.services.dray import DrayProcess
 from tests.services.topics import create_topic
 
 from bench.payloads import text_columns
-from dray.cluster import BucketGuard
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.spark.session import SparkProcess, SparkSettings, open_session
-from dray.compaction.spark.worker import StoreAddress
-from dray.compaction.spark.writer import SparkUnitWriter
-from dray.config import Settings
-from dray.daemon.pipeline import open_pipeline
-from dray.daemon.settings import compaction_settings, log_settings
-from dray.daemon.stores import open_stores
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.broker.cluster import BucketGuard
+from dray.daemons.assembly.settings import compaction_settings, log_settings
+from dray.daemons.assembly.stores import open_stores
+from dray.daemons.compactor.pipeline import open_pipeline
+from dray.daemons.config import Settings
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.spark.session import SparkProcess, SparkSettings, open_session
+from dray.tables.compaction.spark.worker import StoreAddress
+from dray.tables.compaction.spark.writer import SparkUnitWriter
 
 USUAL_WAY_SECONDS = 900
 WARM_UP_MEGABYTES = 100
@@ -136,7 +136,7 @@ def watched_workers() -> Iterator[list[int]]:
         while not done.wait(0.1):
             for process in processes():
                 try:
-                    if "dray.compaction.spark.daemon" in process.cmdline():  # as a word of its own
+                    if "dray.tables.compaction.spark.daemon" in process.cmdline():  # as a word of its own
                         status = Path(f"/proc/{process.pid}/status").read_text()
                         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
                         peak[0] = max(peak[0], int(line.split()[1]) * 1024)

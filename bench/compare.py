@@ -42,6 +42,7 @@ from bench.slow_broker import SlowBrokerProcess
 MIB = 1024 * 1024
 QUICK_SHARE = 20
 BEFORE = "Before"
+FOR_TESTS = {"DRAY_CLUSTER__TALLY_INTERVAL", "DRAY_METADATA__BALLAST"}
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -80,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
         "--tail-cache",
         metavar="SIZE",
         default="auto",
-        help="log.tail_cache_bytes of Dray: with 128MiB, f reads from the object store",
+        help="log.tail_cache_bytes of Dray",
     )
     parser.add_argument("--beside", type=Path, help="another checkout of Dray, to see what a change costs")
     parser.add_argument("--directory", help="where the brokers keep their data (a temporary directory)")
@@ -113,7 +114,14 @@ def client_ceiling(console: Console, quick: bool) -> dict[str, float]:
     return found
 
 
-class OtherCheckout(DrayProcess):
+class MeasuredDray(DrayProcess):
+    """Without what only tests need, which an older checkout need not know either."""
+
+    def environment(self) -> Mapping[str, str]:
+        return {name: value for name, value in super().environment().items() if name not in FOR_TESTS}
+
+
+class OtherCheckout(MeasuredDray):
     """A broker of another checkout, with the settings of ours."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str], checkout: Path) -> None:
@@ -127,7 +135,7 @@ class OtherCheckout(DrayProcess):
 def start_targets(
     stack: ExitStack, parent: Path, arguments: argparse.Namespace, console: Console
 ) -> list[Target]:
-    dray = DrayProcess(parent / "dray", settings={"DRAY_LOG__TAIL_CACHE_BYTES": arguments.tail_cache})
+    dray = MeasuredDray(parent / "dray", settings={"DRAY_LOG__TAIL_CACHE_BYTES": arguments.tail_cache})
     stack.enter_context(dray)
     targets = [Target("Dray", dray, dray.bootstrap)]
     if arguments.beside is not None:

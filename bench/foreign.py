@@ -30,18 +30,18 @@ from tests.services import room_settings
 
 from bench.catch_up_parquet import DOMAINS, Counted, Reading, fill, read
 from bench.payloads import text_batches
-from dray.daemon.process import tune_memory
-from dray.foreign import walk_batches
-from dray.foreign.aiven import read_manifest, unwrap_key
+from dray.base.runtime import SystemRuntime
+from dray.daemons.assembly.process import tune_memory
+from dray.kafka.records import Codec, uninitialised
+from dray.kafka.records.compression import compress
 from dray.log import Log
-from dray.log.foreign_attach import AttachedStream, ForeignSegment, entries_of, lay_down
-from dray.log.foreign_stores import ForeignAddress, open_foreign_stores
-from dray.log.foreign_tables import ForeignLayout
 from dray.log.stream_store import StreamStore
 from dray.metadata.sqlite import SqliteStore
-from dray.records import Codec, uninitialised
-from dray.records.compression import compress
-from dray.runtime import SystemRuntime
+from dray.migration.entries.kind import ForeignEntries
+from dray.migration.entries.lay_down import AttachedStream, ForeignSegment, entries_of, lay_down
+from dray.migration.entries.segments import ForeignAddress, ForeignLayout, open_foreign_stores
+from dray.migration.formats import walk_batches
+from dray.migration.formats.aiven import read_manifest, unwrap_key
 
 FIXTURE = Path("tests/fixtures/foreign/aiven-v1")
 SEGMENT_BYTES = 128 << 20
@@ -161,7 +161,8 @@ async def run(megabytes: int, size: int, partitions: int, runs: int) -> None:
         for _ in range(runs):  # in turns, so that what else the machine does meets all of them
             for name, wanted in ends.items():
                 foreign = {"tier": stores[name]} if name in stores else {}
-                reader = Log(store, objects, runtime, DOMAINS, settings, foreign=foreign)
+                entries = ForeignEntries(objects, runtime, foreign, room_settings.CONFIG.foreign.cache_bytes)
+                reader = Log(store, objects, runtime, DOMAINS, settings, outside=entries)
                 readings[name].append(await read(reader, wanted, objects))
         speeds = {
             name: statistics.median(reading.megabytes_per_second for reading in found)

@@ -10,15 +10,22 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from uuid import UUID
 
-from dray.client import KafkaConnection
-from dray.protocol import ErrorCode
-from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from dray.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.heartbeat import HeartbeatRequest
+from dray.kafka.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from dray.kafka.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from dray.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 TIMEOUT_MS = 300_000
 ASSIGNMENT = bytes(60)

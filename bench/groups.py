@@ -24,16 +24,16 @@ from typing import Any, TypeVar
 
 from tests.services import room_settings
 
-from dray.api import Dispatcher, Services
-from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
-from dray.groups.classic import ClassicGroupSettings
-from dray.groups.coordinator import Groups
-from dray.log import Log
-from dray.metadata.contract import MetadataStore
-from dray.metadata.memory import MemoryStore
-from dray.metadata.sqlite import SqliteStore
-from dray.objects.memory import MemoryObjects
-from dray.protocol import (
+from dray.base.runtime import EndlessRoom, SystemRuntime
+from dray.broker.api import Dispatcher, Services
+from dray.broker.cluster import AdvertisedListener, Broker, Membership, open_cluster
+from dray.broker.groups.coordinator import Groups
+from dray.broker.security.acls.authorization import Authorization
+from dray.broker.security.quotas.store import Quotas
+from dray.broker.security.quotas.throttle import Throttle
+from dray.broker.security.users import Users
+from dray.broker.topics import NewTopic, Topics
+from dray.kafka.protocol import (
     ErrorCode,
     Request,
     RequestHeader,
@@ -42,28 +42,29 @@ from dray.protocol import (
     parse_response_header,
     response_class,
 )
-from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from dray.protocol.messages.offset_commit import (
+from dray.kafka.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from dray.kafka.protocol.messages.heartbeat import HeartbeatRequest
+from dray.kafka.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from dray.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from dray.runtime import EndlessRoom, SystemRuntime
-from dray.security.acls.authorization import Authorization
-from dray.security.quotas.store import Quotas
-from dray.security.quotas.throttle import Throttle
-from dray.security.users import Users
-from dray.topics import NewTopic, Topics
+from dray.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from dray.log import Log
+from dray.metadata.contract import MetadataStore
+from dray.metadata.memory import MemoryStore
+from dray.metadata.sqlite import SqliteStore
+from dray.migration.groups.gate import GroupGate
+from dray.objects.memory import MemoryObjects
 
 ResponseType = TypeVar("ResponseType", bound=Response)
 
 TOPIC = "bench"
-CLASSIC = room_settings.groups(
-    classic=ClassicGroupSettings(initial_rebalance_delay_ms=200), session_ttl=60.0, sweep_interval=3600.0
-)
+CLASSIC = room_settings.groups(initial_rebalance_delay=0.2, session_ttl=60.0, sweep_interval=3600.0)
 
 
 class Nowhere:
@@ -129,7 +130,8 @@ async def broker(
         await topics.create(NewTopic(TOPIC, partitions))
     membership = Membership(store, runtime, Broker(0, (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092),)))
     await membership.start()
-    groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC)
+    gate = GroupGate(store, runtime, cluster.domains)
+    groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC, admission=gate)
     await groups.start()
     services = Services(
         log,

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.compare import describe_machine
-from dray.log.written_file import WrittenFile
-from dray.runtime.system import SystemRuntime
+from dray.base.runtime.system import SystemRuntime
+from dray.log.jobs.values import WrittenFile
 from dray.tables.contract import CommitOutcome, TableChange, TableFile, TopicTable
 from dray.tables.iceberg.locations import locations
 from dray.tables.iceberg.settings import CatalogSettings

@@ -24,10 +24,10 @@ from tests.services.kafka import KafkaProcess
 from tests.services.topics import create_topic
 
 from bench.harness import watched
-from dray.client import KafkaConnection
-from dray.protocol.messages.init_producer_id import InitProducerIdRequest
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from dray.records import Record, crc32c, twin
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.kafka.records import Record, crc32c, twin
 
 IN_FLIGHT = 5
 RECORD_BYTES = 1024

@@ -59,9 +59,9 @@ from tests.services.topics import create_topic
 
 from bench.cluster_wakeup import measure as watch_records
 from bench.compare import RESULTS, describe_machine
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, Put
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime import SystemRuntime
 
 RECORD = b"x" * 1024
 MEASURES = ("lone", "partitions", "seen")

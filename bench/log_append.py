@@ -16,11 +16,11 @@ from pathlib import Path
 import uvloop
 from tests.services import room_settings
 
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import Record, twin, validate
 from dray.log import Log
 from dray.metadata.sqlite import SqliteStore
-from dray.objects.local import LocalStore
-from dray.records import Record, twin, validate
-from dray.runtime import SystemRuntime
+from dray.objects.local.store import LocalStore
 
 
 async def run(batch_bytes: int, streams: int, in_flight: int, gigabytes: float) -> None:

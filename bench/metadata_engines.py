@@ -17,10 +17,10 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, ANY, DeleteRange, Expectation, MetadataStore, Operation, Put
 from dray.metadata.memory import MemoryStore
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime import SystemRuntime
 
 KEY = "/dray/v1/streams/{stream:020d}/{leaf}"
 

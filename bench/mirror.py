@@ -25,16 +25,16 @@ from tests.services.kafka import KafkaProcess
 from tests.services.mirrored_log import embedded_log
 
 from bench import driver
-from dray.client.admin import create_topic
-from dray.client.cluster import Cluster
-from dray.client.connection import Dialer
-from dray.daemon.process import tune_memory
+from dray.base.runtime import SystemRuntime
+from dray.daemons.assembly.process import tune_memory
+from dray.kafka.client.admin import create_topic
+from dray.kafka.client.cluster import Cluster
+from dray.kafka.client.connection import Dialer
 from dray.log import Log
-from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
-from dray.migration.topic_mirror import TopicMirror
-from dray.runtime import SystemRuntime
-from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import SourceTopic
+from dray.migration.live.leader_reads import MirrorLimits, MirrorMemory
+from dray.migration.live.topic_mirror import TopicMirror
+from dray.migration.source.mirror import MirrorReader
+from dray.migration.source.source import SourceEnd, SourceTopic
 
 TOPIC = "mirrored"
 
@@ -50,7 +50,11 @@ async def mirror_once(bootstrap: str, folder: Path, partitions: int) -> tuple[fl
         ):
             source = SourceTopic(cluster, TOPIC)
             await source.learn()
-            ends = {partition: (await source.measure(partition)).log_end for partition in range(partitions)}
+            measured = await source.measure(range(partitions))
+            ends = {
+                partition: end.log_end for partition, end in measured.items() if isinstance(end, SourceEnd)
+            }
+            assert len(ends) == partitions, measured
             limits = MirrorLimits()
             reader = MirrorReader(
                 cluster,

@@ -15,8 +15,8 @@ import time
 
 import uvloop
 
+from dray.base.runtime import SystemRuntime
 from dray.objects import LocalStore
-from dray.runtime import SystemRuntime
 
 MIB = 1024 * 1024
 PIECE = 16 * 1024

@@ -22,11 +22,11 @@ from bench.driver import compile_driver, produce
 from bench.harness import Target, settle, watched
 from bench.metadata_engines import append_flat_out, percentiles
 from bench.remote_stores import broker_settings
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import MetadataStore
 from dray.metadata.oxia import OxiaSettings
 from dray.metadata.oxia.store import OxiaStore
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime import SystemRuntime
 
 VALUE_BYTES = 400
 PARTITIONS = 16
@@ -49,7 +49,7 @@ async def commits(
 
 def measure_commits(directory: Path, oxia: OxiaStandalone, seconds: float, streams: int) -> None:
     async def open_oxia(runtime: SystemRuntime) -> MetadataStore:
-        store = OxiaStore(OxiaSettings([oxia.address], oxia.namespace), runtime)
+        store = OxiaStore(OxiaSettings(addresses=[oxia.address], namespace=oxia.namespace), runtime)
         await store.open()
         return store
 

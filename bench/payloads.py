@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 
-from dray.records import BytesColumn, Columns, encode
+from dray.kafka.records import BytesColumn, Columns, encode
 
 START_MS = 1_700_000_000_000
 

@@ -17,15 +17,15 @@ from uuid import UUID
 
 from kio.serial import entity_reader, entity_writer
 
-from dray.protocol import Message
-from dray.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from dray.protocol.messages.metadata import (
+from dray.kafka.protocol import Message
+from dray.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from dray.kafka.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PARTITIONS = range(100)
 TOPIC_ID = UUID(int=0x1234_5678_9ABC_DEF0_1234_5678_9ABC_DEF0)
@@ -33,14 +33,14 @@ TOPIC_ID = UUID(int=0x1234_5678_9ABC_DEF0_1234_5678_9ABC_DEF0)
 IMPORT_OURS = """
 import importlib, time
 start = time.perf_counter()
-from dray.protocol import SCHEMAS
+from dray.kafka.protocol import SCHEMAS
 for schema in SCHEMAS.values():
-    importlib.import_module("dray.protocol.messages." + schema.module)
+    importlib.import_module("dray.kafka.protocol.messages." + schema.module)
 print((time.perf_counter() - start) * 1e6)
 """
 IMPORT_KIO = """
 import importlib, time
-from dray.protocol import SCHEMAS
+from dray.kafka.protocol import SCHEMAS
 start = time.perf_counter()
 for schema in SCHEMAS.values():
     for version in range(schema.first_version, schema.last_version + 1):

@@ -26,15 +26,15 @@ from tests.services.commands import run
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
 
-import dray.security.sasl.client as exchanges
+import dray.kafka.sasl.client as exchanges
 from bench.harness import cpu_seconds_of
-from dray.client import KafkaConnection
-from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from dray.security.sasl.client import ClientCredential, begin_exchange
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from dray.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.kafka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from dray.kafka.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.kafka.sasl.client import ClientCredential, begin_exchange
 
 USER, PASSWORD, TOPIC = "alice", "correct-horse-battery", "bench"
 VERSIONS = ApiVersionsRequest("bench", "1")

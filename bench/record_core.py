@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-from dray.records import Codec, crc32c, decode, encode, twin, validate
-from dray.records._core import HARDWARE_CRC, crc32c_software
-from dray.records.columns import Record
+from dray.kafka.records import Codec, crc32c, decode, encode, twin, validate
+from dray.kafka.records._core import HARDWARE_CRC, crc32c_software
+from dray.kafka.records.columns import Record
 
 RUNS = 5
 SECONDS_PER_RUN = 0.1

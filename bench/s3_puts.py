@@ -20,8 +20,8 @@ from obstore.store import S3Store
 from tests.services.certificates import make_certificates
 from tests.services.s3 import BUCKET, S3Process
 
-from dray.objects.remote import RemoteStore
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.objects.remote.store import RemoteStore
 
 MIB = 1024 * 1024
 PIECE = 16 * 1024

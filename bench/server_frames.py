@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 from tests.services import room_settings
 
-from dray.daemon.process import tune_memory
-from dray.records import uninitialised
-from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, Server
-from dray.telemetry import Metrics, bind_request
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import Metrics, bind_request
+from dray.broker.server import Connection, Listener, Server
+from dray.daemons.assembly.process import tune_memory
+from dray.kafka.records import uninitialised
 
 MEBIBYTE = 1024 * 1024
 LARGE = memoryview(bytes(MEBIBYTE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from dray.simulation.campaign import campaign
+from dray_simulation.campaign import campaign
 
 
 def main() -> None:

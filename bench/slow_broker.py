@@ -15,16 +15,18 @@ from typing import TypeVar
 import uvloop
 from tests.services.process import ServerProcess, answers_api_versions, free_port
 
-from dray.config import Settings
-from dray.config.kinds import Address
-from dray.config.model import BrokerSection, LimitSection, LogSection
-from dray.daemon.node import Node
-from dray.daemon.process import tune_memory
-from dray.daemon.stores import open_stores
+from dray.base.config.kinds import Address
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import configure_logging
+from dray.broker.settings import LimitSettings
+from dray.daemons.assembly.process import tune_memory
+from dray.daemons.assembly.stores import open_stores
+from dray.daemons.broker.node import Node
+from dray.daemons.config import Settings
+from dray.daemons.config.model import BrokerSection
+from dray.log import LogSettings
 from dray.objects import ObjectStore
 from dray.objects.contract import Buffer, ObjectInfo, OwnBuffer
-from dray.runtime import SystemRuntime
-from dray.telemetry import configure_logging
 
 T = TypeVar("T")
 
@@ -107,8 +109,8 @@ async def serve(
     settings = Settings(
         data_dir=directory,
         broker=BrokerSection(listen=address(listen), http=address(http)),
-        limits=LimitSection(buffer_bytes=int(buffer_bytes)),
-        log=LogSection(tail_cache_bytes=int(tail_cache_bytes)),
+        limits=LimitSettings(buffer_bytes=int(buffer_bytes)),
+        log=LogSettings(tail_cache_bytes=int(tail_cache_bytes)),
     )
     runtime = SystemRuntime()
     configure_logging("json", "info", runtime)

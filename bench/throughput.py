@@ -24,15 +24,15 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dray.client import ClientError, Cluster, Dialer, KafkaConnection, RequestFailed
-from dray.client.admin import create_topic, delete_topic
-from dray.client.cluster import Address
-from dray.client.errors import check
-from dray.client.records import LATEST, count_records, fetch, list_offsets, produce
-from dray.config.kinds import GIB, HostPort, Size
-from dray.protocol import ErrorCode
-from dray.records import BytesColumn, Columns, encode
-from dray.runtime import SystemRuntime
+from dray.base.config.kinds import GIB, HostPort, Size
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client import ClientError, Cluster, Dialer, KafkaConnection, RequestFailed
+from dray.kafka.client.admin import create_topic, delete_topic
+from dray.kafka.client.cluster import Address
+from dray.kafka.client.errors import check
+from dray.kafka.client.records import LATEST, count_records, fetch, list_offsets, produce
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.records import BytesColumn, Columns, encode
 
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024

@@ -1,7 +1,7 @@
 """TLS beside plaintext, of Dray and of Apache Kafka, in one run.
 
     python -m bench.tls [--runs 3] [--without-kafka] [--client java] [--compression lz4] [--size 10240]
-                        [--rate 100] [--records N] [--tls 1.3] [--library bundled]
+                        [--rate 100] [--records N] [--tls 1.3]
 
 Each broker has both listeners. Runs alternate between all of them, forwards and backwards, since the machine
 may be shared; what is printed are medians, and the ratio to plaintext of neighbouring runs. Seconds of
@@ -43,7 +43,6 @@ from bench.scenarios import RUN_SECONDS, sample_of
 GIGABYTE = 1_000_000 << 10
 JAVA_PRODUCED, JAVA_FETCHED = 2 * GIGABYTE, 4 * GIGABYTE
 PARTITIONS = 16
-GOAL = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0, help="megabytes in a second, of librdkafka")
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--tls", default="1.3", choices=("1.2", "1.3"))
-    parser.add_argument("--library", default="bundled", choices=("bundled", "system"), help="of Dray's TLS")
     parser.add_argument("--client", default="librdkafka", choices=("librdkafka", "java"))
     arguments = parser.parse_args()
     work = work_of(arguments)
@@ -88,7 +86,7 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-tls-")))
         certificates = make_certificates(directory / "certificates")
         options = client_options(certificates, arguments.client, arguments.tls)
-        sides = start_dray(stack, directory, certificates, options, arguments.library)
+        sides = start_dray(stack, directory, certificates, options)
         if not arguments.without_kafka:
             try:
                 sides += start_kafka(stack, directory, certificates, options)
@@ -135,11 +133,7 @@ def client_options(certificates: Certificates, client: str, tls: str) -> dict[st
 
 
 def start_dray(
-    stack: ExitStack,
-    directory: Path,
-    made: Certificates,
-    options: dict[str, object],
-    library: str = "bundled",
+    stack: ExitStack, directory: Path, made: Certificates, options: dict[str, object]
 ) -> list[Side]:
     port = free_port()
     listener = (
@@ -148,7 +142,7 @@ def start_dray(
     )
     process = DrayProcess(
         directory / "dray",
-        settings={"DRAY_BROKER__LISTENERS__TLS": listener, "DRAY_SECURITY__TLS_LIBRARY": library},
+        settings={"DRAY_BROKER__LISTENERS__TLS": listener},
     )
     stack.enter_context(process)
     target = Target("Dray", process, process.bootstrap)
@@ -252,7 +246,6 @@ def show(console: Console, sides: list[Side]) -> None:
                 f"{median('p99_ms'):.1f}" if median("p99_ms") else "",
             )
     console.print(table)
-    console.print(f"the goal: TLS at least {GOAL}x of plaintext, and at least what Kafka has with TLS")
 
 
 if __name__ == "__main__":

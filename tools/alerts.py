@@ -1,7 +1,7 @@
-"""Alert rules for Prometheus, in `deploy/prometheus/dray-alerts.yaml`: `python -m tools.alerts` writes them.
+"""Alert rules for Prometheus, in the chart: `python -m tools.alerts` writes them.
 
-Each has a section of its own name in `docs/runbooks.md`: what it means, what to look at, what to do. Bounds
-are where a cluster of any size is in trouble; adapt them to what yours does.
+Each has a section of its own name in one of the `RUNBOOKS`: what it means, what to look at, what to do.
+Bounds are where a cluster of any size is in trouble; adapt them to what yours does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import yaml
 from tools.metric_series import metrics_in
 
 ROOT: Final = Path(__file__).parents[1]
-FILE: Final = ROOT / "deploy" / "prometheus" / "dray-alerts.yaml"
-CHARTS_COPY: Final = ROOT / "deploy" / "helm" / "dray" / "monitoring" / "dray-alerts.yaml"
+FILE: Final = ROOT / "deploy" / "helm" / "dray" / "monitoring" / "dray-alerts.yaml"
 """A chart reads files of its own folder alone."""
-RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
+RUNBOOKS: Final = (ROOT / "docs" / "runbooks.md", ROOT / "docs" / "runbooks-migration.md")
 _HEAD: Final = (
     "# Written by `python -m tools.alerts`. Scrape jobs of brokers, compactors and migrators have names\n"
     "# such as dray.\n"
-    "# Runbooks are in docs/runbooks.md: put the address at which you keep them before `runbook_url`.\n"
+    "# Runbooks are in docs/: put the address at which you keep them before `runbook_url`.\n"
 )
 PAGE: Final = "page"
 TICKET: Final = "ticket"
@@ -44,6 +43,9 @@ class Alert:
 def _p99(histogram: str, selector: str = "") -> str:
     return f"histogram_quantile(0.99, sum by (le, instance) (rate({histogram}_bucket{selector}[5m])))"
 
+
+_OURS: Final = "KAFKA_STORAGE_ERROR|UNKNOWN_SERVER_ERROR|REQUEST_TIMED_OUT|NOT_LEADER_OR_FOLLOWER"
+"""Errors that are no client's fault. Nobody but a broker is to blame for what it reads damaged, either."""
 
 ALERTS: Final = (
     Alert(
@@ -82,11 +84,60 @@ ALERTS: Final = (
         "The clock of {{ $labels.instance }} disagrees with others: nothing expires there.",
     ),
     Alert(
+        "DrayMetadataHeld",
+        "max(dray_metadata_held) > 0",
+        "0m",
+        PAGE,
+        "The metadata store is a copy of the cluster's, or older than the bucket: nothing is written.",
+    ),
+    Alert(
+        "DrayObjectsLost",
+        "max(dray_lost_objects) > 0",
+        "0m",
+        PAGE,
+        "Objects that the log's index names are gone: what they held cannot be read.",
+    ),
+    Alert(
         "DrayForeignSegmentsMissing",
         "max(dray_foreign_segments_missing) > 0",
         "5m",
         PAGE,
         "Segments of attached topics are gone: what they held cannot be read. The brokers' log names them.",
+    ),
+    Alert(
+        "DrayPartitionsFailing",
+        "sum by (instance, api) ("
+        f'rate(dray_errors_total{{api="Produce", error=~"{_OURS}"}}[2m]) '
+        f'or rate(dray_errors_total{{api="Fetch", error=~"{_OURS}|CORRUPT_MESSAGE"}}[2m])) '
+        "/ sum by (instance, api) (rate(dray_partitions_asked_total[2m])) > 0",
+        "3m",
+        PAGE,
+        "{{ $labels.instance }} answers {{ $value | humanizePercentage }} of the partitions in "
+        "{{ $labels.api }} with an error.",
+    ),
+    Alert(
+        "DrayNothingAcknowledged",
+        'sum by (instance) (increase(dray_partitions_asked_total{api="Produce"}[5m])) > 0 '
+        "unless sum by (instance) (increase(dray_partitions_acknowledged_total[5m])) > 0",
+        "3m",
+        PAGE,
+        "{{ $labels.instance }} takes no record of what producers send it.",
+    ),
+    Alert(
+        "DrayUnreadableValues",
+        "sum by (instance, kind) (dray_unreadable_values) > 0",
+        "1m",
+        PAGE,
+        "{{ $labels.instance }} cannot read {{ $value }} stored values ({{ $labels.kind }}): a newer build "
+        "wrote them, or they are damaged.",
+    ),
+    Alert(
+        "DrayCertificateExpires",
+        "min by (instance, listener) (dray_certificate_expires_timestamp_seconds) - time() < 14 * 86400",
+        "0m",
+        TICKET,
+        "The certificate of {{ $labels.listener }} at {{ $labels.instance }} is over in "
+        "{{ $value | humanizeDuration }}.",
     ),
     Alert(
         "DrayMetadataStoreFailing",
@@ -176,7 +227,7 @@ ALERTS: Final = (
     ),
     Alert(
         "DrayOrphansGrowing",
-        "max(delta(dray_collection_orphan_objects[6h])) > 1000",
+        "sum(delta(dray_collection_orphan_objects[6h])) > 1000",
         "1h",
         TICKET,
         "Objects gather that no broker finishes or deletes.",
@@ -198,10 +249,10 @@ ALERTS: Final = (
     ),
     Alert(
         "DrayTablesBehind",
-        "max(dray_compaction_backlog_seconds) > 3600",
+        "max(dray_compaction_backlog_seconds) > 3600 or max(dray_compaction_left_tables) > 0",
         "15m",
         TICKET,
-        "The oldest record that is in no table is {{ $value }} s old.",
+        "Records are in no table for an hour, or the log of a topic went on without its table.",
     ),
     Alert(
         "DrayPutsExpensive",
@@ -272,6 +323,10 @@ ALERTS: Final = (
 )
 
 
+def runbook_of(alert: Alert) -> Path:
+    return next(page for page in RUNBOOKS if f"\n## {alert.name}\n" in page.read_text())
+
+
 def rendered() -> str:
     rules: list[dict[str, Any]] = []
     for alert in ALERTS:
@@ -284,7 +339,7 @@ def rendered() -> str:
                 "labels": {"severity": alert.severity},
                 "annotations": {
                     "summary": alert.summary,
-                    "runbook_url": f"docs/runbooks.md#{alert.anchor}",
+                    "runbook_url": f"docs/{runbook_of(alert).name}#{alert.anchor}",
                 },
             }
         )
@@ -293,9 +348,7 @@ def rendered() -> str:
 
 
 def main() -> None:
-    for path in (FILE, CHARTS_COPY):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(rendered())
+    FILE.write_text(rendered())
 
 
 if __name__ == "__main__":

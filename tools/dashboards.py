@@ -1,4 +1,4 @@
-"""Grafana's dashboards in `deploy/grafana`: `python -m tools.dashboards` writes them.
+"""Grafana's dashboards, in the chart: `python -m tools.dashboards` writes them.
 
 A panel is a title, a unit and expressions; what it explains comes from the help texts of the metrics in them.
 """
@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from tools.metric_series import MetricDefinition, definitions, metrics_in
 
-_DEPLOY: Final = Path(__file__).parents[1] / "deploy"
-FOLDER: Final = _DEPLOY / "grafana"
-CHARTS_COPY: Final = _DEPLOY / "helm" / "dray" / "monitoring"
+FOLDER: Final = Path(__file__).parents[1] / "deploy" / "helm" / "dray" / "monitoring"
+"""A chart reads files of its own folder alone; whoever has no chart takes them from there."""
 """A chart reads files of its own folder alone."""
 _COLUMNS: Final = 24
 _HEIGHT: Final = 8
@@ -83,7 +82,14 @@ CLUSTER: Final = Dashboard(
         Panel("From clients", "Bps", [_rate(f"dray_received_bytes_total{{{_OURS}}}")]),
         Panel("To clients", "Bps", [_rate(f"dray_sent_bytes_total{{{_OURS}}}")]),
         Panel("Requests", "reqps", [_rate(f"dray_requests_total{{{_OURS}}}", "api")]),
-        Panel("Requests that failed", "reqps", [_rate(f'dray_requests_total{{{_OURS}, outcome="failed"}}', "api")]),
+        Panel("Requests that failed, or were answered with an error", "reqps", [Query(f'sum by (api, outcome) (rate(dray_requests_total{{{_OURS}, outcome!="ok"}}[$__rate_interval]))', "{{api}}: {{outcome}}")]),
+        Panel("Errors that clients were answered with", "short", [Query(f"sum by (api, error) (rate(dray_errors_total{{{_OURS}}}[$__rate_interval]))", "{{api}}: {{error}}")]),
+        Panel("Partitions asked for, and records taken", "short", [
+            _rate(f"dray_partitions_asked_total{{{_OURS}}}", "api"),
+            _rate(f"dray_partitions_acknowledged_total{{{_OURS}}}", "instance", "acknowledged {{instance}}"),
+        ]),
+        Panel("Time left of certificates", "s", [Query(f"min by (instance, listener) (dray_certificate_expires_timestamp_seconds{{{_OURS}}}) - time()", "{{listener}} {{instance}}")]),
+        Panel("Values that cannot be read", "short", [Query(f"max by (instance, kind) (dray_unreadable_values{{{_OURS}}})", "{{kind}} {{instance}}")]),
         Panel("Topics: bytes in", "Bps", [Query(f"topk(10, sum by (topic) (rate(dray_topic_produce_bytes_total{{{_OURS}}}[$__rate_interval])))", "{{topic}}")]),
         Panel("Topics: bytes out", "Bps", [Query(f"topk(10, sum by (topic) (rate(dray_topic_fetch_bytes_total{{{_OURS}}}[$__rate_interval])))", "{{topic}}")]),
         Panel("Topics: records in", "short", [Query(f"topk(10, sum by (topic) (rate(dray_topic_produce_records_total{{{_OURS}}}[$__rate_interval])))", "{{topic}}")]),
@@ -152,8 +158,8 @@ STORES: Final = Dashboard(
         Panel("Object store: failures", "reqps", [Query(f"sum by (operation, error) (rate(dray_object_store_failures_total{{{_OURS}}}[$__rate_interval]))", "{{operation}}: {{error}}")]),
         Panel("Object store: bytes", "Bps", [_rate(f"dray_object_store_bytes_total{{{_OURS}}}", "operation")]),
         Panel("Objects that wait", "short", [
-            Query(f"max(dray_collection_orphan_objects{{{_OURS}}})", "orphans"),
-            Query(f"max(dray_collection_pending_deletes{{{_OURS}}})", "condemned"),
+            Query(f"sum(dray_collection_orphan_objects{{{_OURS}}})", "orphans"),
+            Query(f"sum(dray_collection_pending_deletes{{{_OURS}}})", "condemned"),
             _rate(f"dray_collection_orphans_resolved_total{{{_OURS}}}", "instance", "resolved {{instance}}"),
         ]),
         Panel("Deleted", "short", [_rate(f"dray_deleted_total{{{_OURS}}}", "kind")]),
@@ -167,9 +173,9 @@ COMPACTION: Final = Dashboard(
     "Dray: compaction and tables",
     [
         Panel("Oldest record in no table", "s", [Query(f"max(dray_compaction_backlog_seconds{{{_OURS}}})", "age")], "stat", 6),
-        Panel("Records in no table", "short", [Query(f"max(dray_compaction_backlog_records{{{_OURS}}})", "records")], "stat", 6),
-        Panel("Bytes in no table", "bytes", [Query(f"max(dray_compaction_backlog_bytes{{{_OURS}}})", "bytes")], "stat", 6),
-        Panel("Index entries in no table", "short", [Query(f"max(dray_compaction_backlog_entries{{{_OURS}}})", "entries")], "stat", 6),
+        Panel("Records in no table", "short", [Query(f"sum(dray_compaction_backlog_records{{{_OURS}}})", "records")], "stat", 6),
+        Panel("Bytes in no table", "bytes", [Query(f"sum(dray_compaction_backlog_bytes{{{_OURS}}})", "bytes")], "stat", 6),
+        Panel("Index entries in no table", "short", [Query(f"sum(dray_compaction_backlog_entries{{{_OURS}}})", "entries")], "stat", 6),
         Panel("Since the last cycle", "s", [
             Query(f"time() - dray_compaction_last_clean_cycle_timestamp_seconds{{{_OURS}}}", "clean {{instance}}"),
             Query(f"time() - dray_compaction_last_cycle_timestamp_seconds{{{_OURS}}}", "any {{instance}}"),
@@ -198,6 +204,7 @@ COMPACTION: Final = Dashboard(
         Panel("Units", "short", [
             _rate(f"dray_compaction_units_total{{{_OURS}}}", "instance", "given {{instance}}"),
             Query(f"dray_compaction_units_in_flight{{{_OURS}}}", "in flight {{instance}}"),
+            Query(f"dray_compaction_left_tables{{{_OURS}}}", "without their table {{instance}}"),
         ]),
         Panel("Partitions", "short", [
             Query(f"max(dray_compaction_streams{{{_OURS}}})", "all"),
@@ -400,10 +407,8 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    for folder in (FOLDER, CHARTS_COPY):
-        folder.mkdir(parents=True, exist_ok=True)
-        for dashboard in DASHBOARDS:
-            (folder / f"{dashboard.name}.json").write_text(rendered(dashboard))
+    for dashboard in DASHBOARDS:
+        (FOLDER / f"{dashboard.name}.json").write_text(rendered(dashboard))
 
 
 if __name__ == "__main__":

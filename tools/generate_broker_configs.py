@@ -1,4 +1,5 @@
-"""Write src/dray/api/shared/broker_defaults.py from what a running Apache Kafka says of its own configs.
+"""Write src/dray/broker/api/shared/broker_defaults.py from what a running Apache Kafka says of its own
+configs.
 
 Run with the address of a broker and its id: `python tools/generate_broker_configs.py 127.0.0.1:9092 1`.
 `tests/referee/test_referee.py` compares what is written with Kafka.
@@ -10,10 +11,18 @@ import asyncio
 import sys
 from pathlib import Path
 
-from dray.client import KafkaConnection
-from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-MODULE = Path(__file__).resolve().parent.parent / "src" / "dray" / "api" / "shared" / "broker_defaults.py"
+MODULE = (
+    Path(__file__).resolve().parent.parent
+    / "src"
+    / "dray"
+    / "broker"
+    / "api"
+    / "shared"
+    / "broker_defaults.py"
+)
 BROKER, DEFAULT = 4, 5
 
 HEADING = '''# ruff: noqa: E501

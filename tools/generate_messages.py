@@ -1,5 +1,5 @@
-"""Write src/dray/protocol/messages from Kafka's schema as the installed `kio` package holds it, and what is
-stored in Kafka's own topics from `tools/schemas`.
+"""Write src/dray/kafka/protocol/messages from Kafka's schema as the installed `kio` package holds it, and
+what is stored in Kafka's own topics from `tools/schemas`.
 
 `python -m tools.generate_messages` writes the files; `generate()` gives them as text, which a test compares
 with what is committed.
@@ -18,7 +18,7 @@ from tools.generator.plain_schema import load_plain
 from tools.generator.schema import load
 from tools.generator.table import table_source
 
-MESSAGES = Path(__file__).resolve().parent.parent / "src" / "dray" / "protocol" / "messages"
+MESSAGES = Path(__file__).resolve().parent.parent / "src" / "dray" / "kafka" / "protocol" / "messages"
 
 APIS = [
     "produce",

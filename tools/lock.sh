@@ -7,5 +7,7 @@ options=(--generate-hashes --no-emit-index-url --no-emit-find-links --universal 
 uv pip compile "${options[@]}" pyproject.toml --group build --output-file requirements/run.lock
 uv pip compile "${options[@]}" pyproject.toml --extra pipeline --extra aws --group build \
    --constraint requirements/run.lock --output-file requirements/pipeline.lock
-uv pip compile "${options[@]}" pyproject.toml --all-extras --group build --group dev \
+uv pip compile "${options[@]}" pyproject.toml --extra pipeline --extra aws --group build --group dev \
    --constraint requirements/pipeline.lock --output-file requirements/dev.lock
+uv pip compile "${options[@]}" --group docs --output-file requirements/docs.lock
+uv pip compile "${options[@]}" --group dist --output-file requirements/dist.lock

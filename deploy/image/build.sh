@@ -44,6 +44,6 @@ find "$work/src" \( -name '*.so' -o -name '_core.c' -o -name '__pycache__' -o -n
 "$prefix/bin/python" -m pip uninstall --quiet --yes pip
 
 # It is what it should be: the compiled core, the commands, the settings.
-"$prefix/bin/python" -c "import dray.records._core"
+"$prefix/bin/python" -c "import dray.kafka.records._core"
 "$prefix/bin/drayd" version
 "$prefix/bin/drayd" config show >/dev/null

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.config import ConfigError, load
-from dray.config.schema import fields_by_path
+from dray.daemons.config import ConfigError, load
+from dray.daemons.config.schema import fields_by_path
 
 KEYS = sorted(".".join(path) for path in fields_by_path())
 SCALARS = st.one_of(

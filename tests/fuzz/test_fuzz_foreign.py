@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.foreign.fixture_files import KAFSCALE, aiven_partition, local_partition, segments_of
+from tests.unit.migration.formats.fixture_files import KAFSCALE, aiven_partition, local_partition, segments_of
 
-from dray.foreign import ForeignFault, cut_torn_tail, walk_batches
-from dray.foreign.aiven import read_manifest
-from dray.foreign.driftq import read_wal
-from dray.foreign.kafka_files import (
+from dray.migration.formats import ForeignFault, cut_torn_tail, walk_batches
+from dray.migration.formats.aiven import read_manifest
+from dray.migration.formats.driftq import read_wal
+from dray.migration.formats.kafka_files import (
     read_epochs,
     read_offset_index,
+    read_offset_record,
     read_producer_snapshot,
     read_time_index,
     read_transaction_index,
 )
-from dray.foreign.kafscale import KafscaleSegment, read_index, read_segment
-from dray.foreign.remote_segments import read_remote_record
-from dray.foreign.stored_offsets import read_offset_record
+from dray.migration.formats.kafscale import KafscaleSegment, read_index, read_segment
+from dray.migration.formats.remote_segments import read_remote_record
 
 SEGMENT = KafscaleSegment(0, 1_000, 1_001, 0, 100_000)
 READERS: dict[str, tuple[Callable[[bytes], object], Path]] = {

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.services import room_settings
 
-from dray.records import uninitialised
-from dray.runtime import SystemRuntime
-from dray.server import CloseConnection, Listener, MemoryBudget
-from dray.server.frames import BadFrame, FrameReader
-from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, RequestReader
-from dray.server.protocol import FrameProtocol
-from dray.server.shared import ServerResources
-from dray.telemetry import Metrics
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import Metrics
+from dray.broker.server import CloseConnection, Listener, MemoryBudget
+from dray.broker.server.frames import BadFrame, FrameReader
+from dray.broker.server.http.requests import MAX_HEAD_BYTES, BadRequest, RequestReader
+from dray.broker.server.protocol import FrameProtocol
+from dray.broker.server.shared import ServerResources
+from dray.kafka.records import uninitialised
 
 LARGEST = 5_000
 
@@ -137,14 +137,14 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
     async def scenario():
         bounds = room_settings.server(
             listeners=(Listener("P", "127.0.0.1", 0),),
-            max_frame_bytes=LARGEST,
-            memory_budget_bytes=LARGEST + 500,
+            frame_bytes=LARGEST,
+            buffer_bytes=LARGEST + 500,
             max_in_flight=3,
             max_unsent_bytes=1000,
             receive_buffer_bytes=64,
             small_frame_bytes=data.draw(st.sampled_from([50, 200, 10_000])),
         )
-        budget = MemoryBudget(bounds.memory_budget_bytes, bounds.small_budget_bytes)
+        budget = MemoryBudget(bounds.buffer_bytes, bounds.small_budget_bytes)
         shared = ServerResources(
             dispatch,
             SystemRuntime(),

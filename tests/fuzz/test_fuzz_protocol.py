@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.protocol import (
+from dray.kafka.protocol import (
     SCHEMAS,
     DecodeError,
     Message,
@@ -16,8 +16,8 @@ from dray.protocol import (
     request_class,
     response_class,
 )
-from dray.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from dray.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from dray.kafka.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from dray.kafka.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 MESSAGES: list[type[Message]] = [
     *(request_class(key) for key in SCHEMAS),

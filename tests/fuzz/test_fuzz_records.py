@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.records import (
+from dray.kafka.records import (
     Codec,
     RecordError,
     RecordFault,
@@ -20,7 +20,7 @@ from dray.records import (
     unfolds_to,
     validate,
 )
-from dray.records.columns import Record
+from dray.kafka.records.columns import Record
 
 LIMITS = {"max_batch_bytes": 4096, "max_decompressed_bytes": 8192}
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.records import Codec, RecordError, crc32c, twin, unfolds_to, validate
-from dray.records.columns import Record
-from dray.records.compression import compress, decompress
+from dray.kafka.records import Codec, RecordError, crc32c, twin, unfolds_to, validate
+from dray.kafka.records.columns import Record
+from dray.kafka.records.compression import compress, decompress
 
 MOST = 1 << 20
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

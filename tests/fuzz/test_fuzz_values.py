@@ -14,26 +14,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cluster.broker import decode_broker
-from dray.cluster.identity import decode_cluster
-from dray.groups.classic import codec as classic_codec
-from dray.groups.classic import state
-from dray.groups.consumer import codec as consumer_codec
-from dray.groups.coordinator.configs import decode_configs
-from dray.groups.coordinator.lease import decode_holder
-from dray.groups.coordinator.machines import decode_state
-from dray.groups.coordinator.storage import decode_record
-from dray.groups.offsets import CommittedOffset
-from dray.log import carried_hints, counters, wal_keys
+from dray.broker.cluster.identity import decode_cluster
+from dray.broker.cluster.membership import decode_broker
+from dray.broker.groups.classic import codec as classic_codec
+from dray.broker.groups.classic import state
+from dray.broker.groups.consumer import codec as consumer_codec
+from dray.broker.groups.coordinator.configs import decode_configs
+from dray.broker.groups.coordinator.lease import decode_holder
+from dray.broker.groups.coordinator.machines import decode_state
+from dray.broker.groups.coordinator.storage import decode_record
+from dray.broker.groups.offsets import CommittedOffset
+from dray.broker.security.quotas.store import decode_quotas
+from dray.broker.security.users import decode_credential
+from dray.broker.topics.model import decode_tombstone, decode_topic
+from dray.log import wal_keys
+from dray.log.append import carried_hints
 from dray.log.entries import HighWatermark, IndexEntry
-from dray.log.jobs import Job
+from dray.log.jobs.machine import Job
+from dray.log.life import counters
+from dray.log.parquet.reader import Footer, ParquetCorrupt
 from dray.log.producer_state import ProducerSnapshot
-from dray.log.segments import EntryLayout, _restored_carried
+from dray.log.read.segments import EntryLayout, _restored_carried
 from dray.metadata.values import UnreadableValue
-from dray.parquet.reader import Footer, ParquetCorrupt
-from dray.security.quotas.store import decode_quotas
-from dray.security.users import decode_credential
-from dray.topics.model import decode_tombstone, decode_topic
 
 HERE = Path(__file__).parent
 CORPUS = sorted([*(HERE / "corpus").rglob("*.bin"), *(HERE.parent / "fixtures" / "values").glob("*.bin")])
@@ -60,7 +62,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "classic group": lambda value: classic_codec.decode_group("g", value),
     "consumer group": lambda value: consumer_codec.decode_group("g", value),
     "committed offset": CommittedOffset.decode,
-    "subscription": state._topics_in,
+    "subscription": lambda value: state._topics_in(value, 1000),
     "Parquet footer": lambda value: Footer(value, len(value)),
 }
 REFUSALS = (UnreadableValue, ParquetCorrupt)

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.records import crc32c
-from dray.wal import StreamingDecoder, WalCorrupt, WalObject, decode, parse_object_path
+from dray.kafka.records import crc32c
+from dray.log.wal import StreamingDecoder, WalCorrupt, WalObject, decode, parse_object_path
 
 V1 = (Path(__file__).parents[1] / "fixtures" / "wal" / "v1.wo").read_bytes()
 HEADER = struct.Struct(">7sH16sIqIQ")

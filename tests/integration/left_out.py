@@ -18,6 +18,7 @@ MODULES: Final = {
     "test_cluster_up": ONE_MACHINE,
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
     "test_pipeline_deleted": ONE_MACHINE,
+    "test_lost_objects": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_pipeline_clients": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_limits": ONE_MACHINE + ", and the memory of its one process",
     "test_shared_bucket": ONE_MACHINE + "; where a stranger comes by another data directory",
@@ -30,6 +31,7 @@ MODULES: Final = {
     "test_etcd_suite": OWN_SERVERS,
     "test_oxia_brokers": OWN_SERVERS,
     "test_oxia_leaders": OWN_SERVERS,
+    "test_azure": OWN_SERVERS,
     "test_s3_broker": OWN_SERVERS,
     "test_s3_store": OWN_SERVERS,
     "test_kafka_tools": OWN_SERVERS,
@@ -39,11 +41,14 @@ MODULES: Final = {
     "test_deploy_install": OWN_SERVERS,
     "test_groups_speed": NO_BROKER,
     "test_iceberg_glue": NO_BROKER,
+    "test_iceberg_google": NO_BROKER,
     "test_iceberg_guarded": NO_BROKER,
+    "test_iceberg_nessie": NO_BROKER,
     "test_iceberg_rest": NO_BROKER,
     "test_iceberg_s3": NO_BROKER,
     "test_iceberg_spark": NO_BROKER,
     "test_iceberg_trino": NO_BROKER,
+    "test_iceberg_vended": NO_BROKER,
 }
 
 TESTS: Final = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +22,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.services.dray import DrayProcess, drayd_path
-from tests.services.process import free_port
+from tests.services.authorizing import PASSWORD, AuthorizingProcess
+from tests.services.dray import drayd_path
 from tests.services.refusals import check_refused
 from tests.services.target import ON_KAFKA
-
-PASSWORD = "correct-horse-battery"
-AS_WRITTEN = """\
-broker: {listeners: {SECURE: {address: "127.0.0.1:9093", protocol: SASL_PLAINTEXT, \
-mechanisms: [SCRAM-SHA-512, PLAIN]}}}
-security: {authorization: acls, super_users: ["User:admin"]}
-"""
+from tests.services.tools import require_tool
 
 ANYTHING: tuple[Any, ...] = (
     ResourceType.ANY,
@@ -47,41 +41,10 @@ ANYTHING: tuple[Any, ...] = (
 pytestmark = pytest.mark.skipif(ON_KAFKA, reason="it is about Dray's own listeners")
 
 
-class AuthorizingProcess(DrayProcess):
-    secure: str
-
-    def client(self, user: str, **options: Any) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self.secure,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": PASSWORD,
-        } | {name.replace("_", "."): value for name, value in options.items()}
-
-    def admin(self, *arguments: str) -> str:
-        """Straight in the store: no broker is asked."""
-        command = [str(drayd_path()), "admin", *arguments, "--data-dir", str(self.data_directory)]
-        environment = {**os.environ, **self.environment()}
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, env=environment, check=True
-        )
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingProcess]:
     """As in the page of rights: users and the first ACL before the first start."""
-    directory = tmp_path_factory.mktemp("acls")
-    secure = f"127.0.0.1:{free_port()}"
-    config = directory / "c.yaml"
-    config.write_text(AS_WRITTEN.replace("127.0.0.1:9093", secure))
-    process = AuthorizingProcess(directory, subcommand="up", arguments=["--config", str(config)])
-    process.secure = secure
-    secret = directory / "password"
-    secret.write_text(PASSWORD)
-    for user in ("admin", "app", "stranger"):
-        process.admin("user", "add", user, "--password-file", str(secret))
+    process = AuthorizingProcess.with_users(tmp_path_factory.mktemp("acls"), "admin", "app", "stranger")
     process.admin("acl", "add", "--allow", "User:app", "-o", "all", "--topic", "app-", "--prefixed")
     process.admin("acl", "add", "--allow", "User:app", "-o", "read", "--group", "standing")
     with process:
@@ -214,3 +177,30 @@ def test_no_secret_comes_to_light(broker: AuthorizingProcess) -> None:
     secrets = [PASSWORD, wrong, b64encode(f"\0app\0{PASSWORD}".encode()).decode(), PASSWORD.encode().hex()]
     found = [(where, secret) for where, text in seen.items() for secret in secrets if secret in text]
     assert found == []
+
+
+def test_who_sees_no_topic_is_told_what_he_is(broker: AuthorizingProcess, tmp_path: Path) -> None:
+    def listed(bootstrap: str, user: str | None) -> str:
+        command = [str(drayd_path()), "admin", "topics", "list", "--bootstrap", bootstrap]
+        if user is not None:
+            file = tmp_path / f"{user}.properties"
+            module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+            file.write_text(
+                "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+                f'sasl.jaas.config={module} required username="{user}" password="{PASSWORD}";\n'
+            )
+            command += ["--command-config", str(file)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+
+    assert "User:ANONYMOUS" in listed(broker.bootstrap, None)
+    assert "no topics that this user may see" in listed(broker.secure, "stranger")
+    assert "app-orders" in listed(broker.secure, "app")
+
+
+def test_kcat_of_debian_logs_in(broker: AuthorizingProcess) -> None:
+    """Its librdkafka is older than 2.6.1, and says its nonce twice."""
+    client = broker.client("admin")
+    command = [str(require_tool("kcat")), "-L", "-b", client.pop("bootstrap.servers")]
+    command += [part for name, value in client.items() for part in ("-X", f"{name}={value}")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    assert 'topic "app-orders"' in done.stdout

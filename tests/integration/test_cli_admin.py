@@ -50,14 +50,15 @@ def test_the_life_of_a_topic(drayd: Shell, bootstrap: str, topic_name: Callable[
     assert topic["configs"]["max.message.bytes"] == "2000000"
     assert "retention.ms" not in topic["configs"]
 
-    assert drayd("topics", "delete", name) == f"topic {name} deleted\n"
+    assert drayd("topics", "delete", name).endswith("nothing was deleted: add --execute to do this\n")
+    assert drayd("topics", "delete", name, "--execute") == f"topic {name} deleted\n"
     assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
     assert drayd("topics", "delete", name, "--if-exists") == f"there is no topic {name}\n"
 
 
 def test_refusals_are_one_line_with_kafkas_name_for_them(drayd: Shell, topic_name: Callable[[], str]) -> None:
     name = topic_name()
-    assert drayd.fails("topics", "delete", name).startswith(
+    assert drayd.fails("topics", "delete", name, "--execute").startswith(
         f"drayd: cannot delete topic {name}: UNKNOWN_TOPIC_OR_PARTITION"
     )
     assert drayd.fails("topics", "describe", name).startswith(

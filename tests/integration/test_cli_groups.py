@@ -98,19 +98,22 @@ def test_the_life_of_a_group(drayd: Shell, bootstrap: str, topic: str, protocol:
                 f"drayd: cannot reset the offsets of group {group}: it has live members (Stable, 1 member); "
                 "stop its consumers first\n"
             )
-        assert drayd.fails("groups", "delete", group) == (
+        assert drayd.fails("groups", "delete", group, "--execute") == (
             f"drayd: cannot delete group {group}: NON_EMPTY_GROUP: stop its consumers first\n"
         )
 
     [seen] = drayd.json("groups", "describe", group)
     assert (seen["state"], seen["members"], seen["lag"]) == ("Empty", [], 1)
-    assert drayd("groups", "delete", group) == f"group {group} deleted\n"
+    shown = drayd("groups", "delete", group)
+    assert f"group {group}: " in shown
+    assert shown.endswith("nothing was deleted: add --execute to do this\n")
+    assert drayd("groups", "delete", group, "--execute") == f"group {group} deleted\n"
     assert group not in drayd("groups", "list")
     assert drayd.fails("groups", "describe", group) == (
         f"drayd: cannot describe group {group}: GROUP_ID_NOT_FOUND: there is no such group\n"
     )
     assert drayd("groups", "delete", group, "--if-exists") == f"there is no group {group}\n"
-    assert "GROUP_ID_NOT_FOUND" in drayd.fails("groups", "delete", group)
+    assert "GROUP_ID_NOT_FOUND" in drayd.fails("groups", "delete", group, "--execute")
 
 
 def offsets_of(drayd: Shell, group: str) -> list[int | None]:

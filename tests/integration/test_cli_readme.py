@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type, typed."""
+"""What the first pages tell a newcomer to type, typed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 from tests.services.dray import drayd_path
 from tests.services.tools import require_tool
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+FIRST_HOUR = (ROOT / "docs" / "first-hour.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", FIRST_HOUR, re.DOTALL)
 
 
 def run(command: list[str], bootstrap: str) -> str:
@@ -45,11 +47,11 @@ def test_three_lines_of_python_each_way(bootstrap: str) -> None:
 def test_the_commands_of_drayd(bootstrap: str) -> None:
     [block] = [block for block in blocks("sh") if "drayd admin topics" in block]
     assert "topic orders created" in run(["sh", "-ec", block], bootstrap)
-    run(["drayd", "admin", "topics", "delete", "orders"], bootstrap)
+    run(["drayd", "admin", "topics", "delete", "orders", "--execute"], bootstrap)
 
 
 @pytest.mark.parametrize("target", ["run", "test", "demo"])
 def test_the_commands_of_make_are_there(target: str) -> None:
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     assert f"make {target} " in README
     assert re.search(rf"^{target}:", makefile, re.MULTILINE)

@@ -61,6 +61,28 @@ def test_up_serves_clients_and_health_and_stops_cleanly(up: DrayProcess) -> None
     assert events[-1] == "broker has stopped"
 
 
+def test_what_is_stored_is_for_nobody_else(up: DrayProcess) -> None:
+    """Records and the keys of users. A directory that others may enter is told, and left as it is."""
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    for value in (b"carried", os.urandom(900_000)):
+        producer.produce("private", value)
+        assert producer.flush(60) == 0
+    directory = up.data_directory
+    found = [directory, *directory.rglob("*")]
+    names = {path.name for path in found}
+    assert {"metadata.sqlite", "metadata.sqlite-wal", "metadata.sqlite-shm", "objects", "lock"} <= names
+    assert any(path.is_file() and directory / "objects" in path.parents for path in found)
+    open_to_others = [path for path in found if path.stat().st_mode & 0o077]
+    assert open_to_others == []
+    assert "chmod 700" not in up.log_tail()
+    assert up.terminate() == 0
+    directory.chmod(0o755)
+    up.start()
+    warned = [line for line in map(json.loads, up.log_tail().splitlines()) if "chmod 700" in line["event"]]
+    assert [(line["level"], line["directory"]) for line in warned] == [("warning", str(directory))]
+    assert directory.stat().st_mode & 0o777 == 0o755
+
+
 def test_records_are_there_after_a_restart_and_after_a_kill(up: DrayProcess) -> None:
     stops: list[Callable[[], object]] = [up.terminate, up.kill]
     for number, stop in enumerate(stops):
@@ -229,7 +251,10 @@ def test_gc_tells_what_it_saw(up: DrayProcess) -> None:
     producer = Producer({"bootstrap.servers": up.bootstrap})
     producer.produce("collected", bytes(20_000))  # too large to be carried: it makes an object
     assert producer.flush(60) == 0
-    assert run("admin", "topics", "delete", "collected", "--bootstrap", up.bootstrap).returncode == 0
+    assert (
+        run("admin", "topics", "delete", "collected", "--execute", "--bootstrap", up.bootstrap).returncode
+        == 0
+    )
     assert up.terminate() == 0
     seen = json.loads(run("admin", "gc", "--data-dir", str(up.data_directory), "--json").stdout)
     assert seen["objects"] == 1

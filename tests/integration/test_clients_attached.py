@@ -11,11 +11,11 @@ from kafka import KafkaConsumer, TopicPartition
 from tests.services.attached_broker import AttachedBroker, attached_broker
 from tests.services.clients import BUILT_CLIENTS, BUILT_READERS, CLIENTS, READERS, Message, Reading
 from tests.services.target import ON_CLUSTER, ON_KAFKA
-from tests.unit.foreign.fixture_files import LOCAL, local_partition
+from tests.unit.migration.formats.fixture_files import LOCAL, local_partition
 
-from dray.foreign import walk_batches
-from dray.log.foreign_pieces import as_data
-from dray.records import decode
+from dray.kafka.records import decode
+from dray.migration.entries.pieces import as_data
+from dray.migration.formats import walk_batches
 
 pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts a broker of its own")
 

@@ -21,19 +21,19 @@ from tests.services.marks import longer
 from tests.services.proxy import TcpProxy
 from tests.services.topics import create_topic
 
-from dray.compaction.model import Unit
-from dray.compaction.paths import file_path, unit_prefix
-from dray.compaction.sources import rows_of
-from dray.config import FlagValue, load
-from dray.daemon.pipeline import open_pipeline
-from dray.daemon.stores import open_stores
+from dray.base.runtime import SystemRuntime
+from dray.broker.topics.model import encode_topic
+from dray.daemons.assembly.stores import open_stores
+from dray.daemons.compactor.pipeline import open_pipeline
+from dray.daemons.config import FlagValue, load
 from dray.log.entries import IndexEntry
-from dray.log.snapshots import advance_snapshot
+from dray.log.parquet.writer import FileWriter
+from dray.log.stream_state import advance_snapshot
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
-from dray.parquet.writer import FileWriter
-from dray.runtime import SystemRuntime
-from dray.topics.model import encode_topic
+from dray.tables.compaction.model import Unit
+from dray.tables.compaction.paths import file_path, unit_prefix
+from dray.tables.compaction.writing.sources import rows_of
 
 END = 300
 KEPT = [0, 1, 40, 41, 42, 120, 200, 210]

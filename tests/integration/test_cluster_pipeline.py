@@ -43,9 +43,7 @@ def brokers(tmp_path: Path, stores: RemoteStores) -> Iterator[Cluster]:
         "DRAY_ICEBERG__URI": f"sqlite:///{tmp_path / 'catalog.sqlite'}",
         "DRAY_COMPACTION__INTERVAL": "1s",
         "DRAY_COMPACTION__WAL_MAX_AGE": "0s",
-        "DRAY_COMPACTION__TAKEOVER": "1s",
-        # AWS's client sends checksums behind the body, which this server takes for the next request.
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+        "DRAY_TEST_KNOB__COMPACTION__TAKEOVER_SECONDS": "1",
     }
     with Cluster(tmp_path / "brokers", settings) as started:
         yield started

@@ -13,17 +13,26 @@ import pyarrow.parquet as pq
 import pytest
 from tests.services import room_settings
 from tests.services.compaction_cluster import FixedTopics
+from tests.services.room_settings import EMBEDDED
 from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
 from tests.services.tools import missing
-from tests.unit.compaction.executor_inputs import kafka_batch, records, unit_of, wal_entry
+from tests.unit.tables.compaction.executor_inputs import kafka_batch, records, unit_of, wal_entry
 
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, WrittenKeys
-from dray.compaction.spark import packing
-from dray.compaction.spark.java import SparkUnavailable, find_java
-from dray.compaction.spark.packing import pack, weight_of
-from dray.compaction.spark.session import (
+from dray.base.runtime import SystemRuntime
+from dray.broker.topics.model import Topic, TopicSettings
+from dray.kafka.records import Record, decode, validate
+from dray.log import Log
+from dray.log.entries import IndexEntry
+from dray.log.jobs.values import WrittenFile
+from dray.log.stream_store import StreamStore
+from dray.log.types import ReadRequest
+from dray.metadata.memory import MemoryStore
+from dray.objects import LocalStore, open_store
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.model import Deliver, Progress, Unit, UnitAnswer, UnitFailed, WrittenKeys
+from dray.tables.compaction.packages import SparkUnavailable, find_java
+from dray.tables.compaction.spark import writer as spark_writer
+from dray.tables.compaction.spark.session import (
     SparkDied,
     SparkProcess,
     SparkSettings,
@@ -31,21 +40,10 @@ from dray.compaction.spark.session import (
     reason_of,
     worker_python,
 )
-from dray.compaction.spark.worker import StoreAddress, from_row, to_row
-from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
-from dray.compaction.summary import CompactionObserver, Phase
-from dray.log import Log
-from dray.log.carry import EMBEDDED
-from dray.log.entries import IndexEntry
-from dray.log.stream_store import StreamStore
-from dray.log.types import ReadRequest
-from dray.log.written_file import WrittenFile
-from dray.metadata.memory import MemoryStore
-from dray.objects import LocalStore, open_store
-from dray.records import Record, decode, validate
-from dray.runtime import SystemRuntime
-from dray.topics.model import Topic
-from dray.topics.settings import TopicSettings
+from dray.tables.compaction.spark.worker import StoreAddress, from_row, to_row, weight_of
+from dray.tables.compaction.spark.writer import SparkJobFailed, SparkUnitWriter, tasks_of
+from dray.tables.compaction.summary import CompactionObserver, Phase
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +134,9 @@ async def test_a_compacted_topic_is_cleaned_by_spark(
     written: list[WrittenFile | WrittenKeys | UnitFailed] = []
 
     class Watched(SparkUnitWriter):
-        async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+        async def write(
+            self, units: Sequence[Unit], progress: Progress | None = None, _: Deliver | None = None
+        ) -> list[UnitAnswer]:
             answers = await super().write(units, progress)
             written.extend(answers)
             return answers
@@ -206,9 +206,14 @@ async def test_what_is_carried_is_compacted_without_an_object(
     given: list[IndexEntry] = []
 
     class Watched(SparkUnitWriter):
-        async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+        async def write(
+            self,
+            units: Sequence[Unit],
+            progress: Progress | None = None,
+            deliver: Deliver | None = None,
+        ) -> list[UnitAnswer]:
             given.extend([entry for unit in units for entry in unit.decoded()])
-            return await super().write(units, progress)
+            return await super().write(units, progress, deliver)
 
     compactor = Compactor(
         CompactorStores(streams, objects),
@@ -257,14 +262,14 @@ async def test_a_worker_that_is_killed_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first attempt dies without a word. What it left is nobody's file."""
-    from dray.compaction.spark import writer as module
+    from dray.tables.compaction.spark import writer as module
 
     work = await units(objects, 1)
     mark = str(tmp_path / "died once")
     real = module._in_worker
 
-    def dying(task_of, store):
-        write = real(task_of, store)
+    def dying(*given):
+        write = real(*given)
 
         def once(batches):
             import os
@@ -289,9 +294,9 @@ async def test_a_task_that_always_fails_fails_the_job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from dray.compaction.spark import writer as module
+    from dray.tables.compaction.spark import writer as module
 
-    def failing(task_of, store):
+    def failing(*_):
         def fail(batches):
             raise RuntimeError("a mistake of ours")
             yield
@@ -447,13 +452,13 @@ def test_no_java_is_one_line(tmp_path: Path) -> None:
 async def test_tiny_units_share_tasks_and_large_ones_do_not(
     objects: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "UNITS_PER_TASK", 30)
+    monkeypatch.setattr(spark_writer, "UNITS_PER_TASK", 30)
     small = await units(objects, 80)
     large = [
         unit_of([await wal_entry(objects, 0, [kafka_batch(records(0, 10, size=size))])], stream=9000 + size)
         for size in (4_000, 9_000)
     ]
-    tasks = pack([*small, *large], 2)
+    tasks = tasks_of([*small, *large], 2)
     assert sorted(unit.stream for task in tasks for unit in task) == sorted(
         unit.stream for unit in [*small, *large]
     )
@@ -464,9 +469,9 @@ async def test_tiny_units_share_tasks_and_large_ones_do_not(
 
 
 async def test_every_core_has_something_to_do(objects: LocalStore) -> None:
-    assert len(pack(await units(objects, 8), 4)) >= 4
-    assert len(pack(await units(objects, 1), 4)) == 1
-    assert pack([], 4) == []
+    assert len(tasks_of(await units(objects, 8), 4)) >= 4
+    assert len(tasks_of(await units(objects, 1), 4)) == 1
+    assert tasks_of([], 4) == []
 
 
 def test_answers_travel_as_rows() -> None:

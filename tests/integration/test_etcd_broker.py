@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from tests.services.counting import CountingProducer
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.etcd import EtcdCluster, EtcdProcess
 from tests.services.logbook import read_partition
+from tests.services.marks import longer
 from tests.services.process import free_port
 from tests.services.proxy import TcpProxy
 from tests.services.s3 import BUCKET, S3Process
@@ -28,7 +32,7 @@ def cluster_settings(endpoints: Sequence[str], s3: S3Process) -> dict[str, str]:
         {
             "DRAY_METADATA__ENGINE": "etcd",
             "DRAY_METADATA__ETCD__ENDPOINTS": ",".join(endpoints),
-            "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "1s",
+            "DRAY_TEST_KNOB__METADATA__ETCD__REQUEST_TIMEOUT": "1.0",
             "DRAY_OBJECTS__URL": f"s3://{BUCKET}/cluster",
             "DRAY_LOG__FLUSH_LINGER": "20ms",
             "DRAY_BROKER__SESSION_TTL": "3s",
@@ -111,6 +115,58 @@ def test_a_broker_that_is_cut_off_from_either_store_comes_back(tmp_path: Path) -
             assert broker.terminate() == 0
 
 
+@pytest.mark.parametrize("carry_bytes", [longer("auto"), "0"])
+def test_a_full_etcd_is_told_at_readyz_and_once_in_the_log(tmp_path: Path, carry_bytes: str) -> None:
+    """Its reads go on, so only what became of writes shows it."""
+    with EtcdProcess(tmp_path / "etcd") as etcd:
+        settings = {
+            "DRAY_METADATA__ENGINE": "etcd",
+            "DRAY_METADATA__ETCD__ENDPOINTS": etcd.address,
+            "DRAY_LOG__CARRY_BYTES": carry_bytes,
+        }
+        with DrayProcess(tmp_path / "broker", settings=settings) as broker:
+            create_topic(broker.bootstrap, TOPIC, PARTITIONS)
+            with CountingProducer(
+                broker.bootstrap, TOPIC, PARTITIONS, name="sender", idempotent=True
+            ) as sender:
+                sender.wait_for_progress(100)
+                before = len(lines_of(broker))
+                etcd.ask("/v3/maintenance/alarm", {"action": "ACTIVATE", "alarm": "NOSPACE"})
+                told = wait_until_unready(broker)
+                assert told["metadata"]["error"].startswith("StoreFails: writes fail since")
+                assert "raise --quota-backend-bytes" in told["metadata"]["error"]
+                assert told["objects"] == told["serving"] == {"ok": True}
+                etcd.ask("/v3/maintenance/alarm", {"action": "DEACTIVATE", "alarm": "NOSPACE"})
+                sender.wait_for_progress(100)
+                broker.wait_until_ready()
+                sender.finish()
+            for partition in range(PARTITIONS):
+                sender.check(partition, read_partition(broker.bootstrap, TOPIC, partition))
+            lines = lines_of(broker)[before:]
+            assert len(lines) <= 12, lines
+            fails = [line for line in lines if "a store fails" in line]
+            assert len(fails) == 1
+            assert "raise --quota-backend-bytes" in fails[0]
+            assert len([line for line in lines if "a store works again" in line]) == 1
+
+
+def lines_of(broker: DrayProcess) -> list[str]:
+    return broker.log_path.read_text().splitlines()
+
+
+def wait_until_unready(broker: DrayProcess) -> dict[str, dict[str, Any]]:
+    """What its checks say then."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            broker.http_text("/readyz")
+        except HTTPError as error:
+            checks: dict[str, dict[str, Any]] = json.load(error)["checks"]
+            return checks
+        time.sleep(0.2)
+    raise TimeoutError("it is still ready")
+
+
 # --- what keeps a broker from starting
 
 
@@ -119,7 +175,12 @@ def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
     addresses = ("--http", "off", "--listen", f"127.0.0.1:{free_port()}")
     done = subprocess.run(
         [str(drayd_path()), "broker", "--data-dir", str(tmp_path / "data"), *addresses],
-        env={**inherited, "DRAY_METADATA__ENGINE": "etcd", "DRAY_METADATA__ETCD__PATIENCE": "1s", **settings},
+        env={
+            **inherited,
+            "DRAY_METADATA__ENGINE": "etcd",
+            "DRAY_TEST_KNOB__METADATA__ETCD__PATIENCE": "1.0",
+            **settings,
+        },
         capture_output=True,
         text=True,
         timeout=240,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.services.etcd import EtcdCluster, EtcdProcess
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataStore, Put, Unavailable
 from dray.metadata.etcd import EtcdSettings
 from dray.metadata.etcd.store import EtcdStore
-from dray.runtime import SystemRuntime
 
 WRITERS = 3
 PATIENCE = 60.0
@@ -84,7 +84,7 @@ async def progress(writers: list[Writer]) -> None:
 async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(cluster: EtcdCluster) -> None:
     runtime = SystemRuntime()
     async with AsyncExitStack() as opened:
-        stores = [EtcdStore(EtcdSettings(cluster.addresses), runtime) for _ in range(WRITERS + 1)]
+        stores = [EtcdStore(EtcdSettings(endpoints=cluster.addresses), runtime) for _ in range(WRITERS + 1)]
         for store in stores:
             await store.open()
             opened.push_async_callback(store.close)
@@ -146,7 +146,9 @@ async def freeze(leader: EtcdProcess, writers: list[Writer]) -> None:
 
 async def test_without_a_majority_nothing_is_written_and_it_says_so(cluster: EtcdCluster) -> None:
     runtime = SystemRuntime()
-    settings = EtcdSettings(cluster.addresses, patience=1.0, request_timeout=0.5, connect_timeout=0.3)
+    settings = EtcdSettings(
+        endpoints=cluster.addresses, patience=1.0, request_timeout=0.5, connect_timeout=0.3
+    )
     store = EtcdStore(settings, runtime)
     await store.open()
     await store.write(0, [Put("/a", b"1")])

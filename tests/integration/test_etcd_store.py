@@ -13,13 +13,15 @@ from uuid import uuid4
 import pytest
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.etcd import EtcdCluster, EtcdProcess
+from tests.services.metadata import over_tls
 from tests.services.proxy import TcpProxy
 
+from dray.base.config.kinds import Secret
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ANY, Ambiguous, MetadataStore, Put, SessionEnded, Unavailable
-from dray.metadata.etcd import EtcdSettings, EtcdTls
-from dray.metadata.etcd.errors import UnusableEtcd
+from dray.metadata.etcd import EtcdSettings
+from dray.metadata.etcd.calls import UnusableEtcd
 from dray.metadata.etcd.store import EtcdStore
-from dray.runtime import SystemRuntime
 
 Opener = Callable[..., Awaitable[EtcdStore]]
 
@@ -44,7 +46,7 @@ async def opened() -> AsyncIterator[Opener]:
 
     async def opened(address: str | list[str], **settings: Any) -> EtcdStore:
         endpoints = [address] if isinstance(address, str) else address
-        default = EtcdSettings(endpoints, prefix=f"{uuid4().hex}/")
+        default = EtcdSettings(endpoints=endpoints, prefix=f"{uuid4().hex}/")
         store = EtcdStore(replace(default, **settings), runtime)
         stores.append(store)
         await store.open()
@@ -59,26 +61,30 @@ async def opened() -> AsyncIterator[Opener]:
 # --- who is let in
 
 
+def as_user(user: str, password: str) -> dict[str, Any]:
+    return {"user": user, "secrets": {"password": Secret(password)}}
+
+
 async def test_over_tls_with_our_own_certificate(
     tmp_path: Path, certificates: Certificates, opened: Opener
 ) -> None:
     asks = ["--client-cert-auth", f"--trusted-ca-file={certificates.authority}"]
     with EtcdProcess(tmp_path, certificates=certificates) as server:
-        tls = EtcdTls(certificates.authority)
-        store = await opened(server.address, tls=tls)
+        tls = over_tls(certificates.authority)
+        store = await opened(server.address, **tls)
         await store.write(0, [Put("/a", b"x")])
         assert await store.get(0, "/a") is not None
         with pytest.raises(UnusableEtcd, match="no connection to etcd"):
-            await opened(server.address, tls=EtcdTls(), **QUICK)
+            await opened(server.address, **over_tls(), **QUICK)
         server.kill()
         # Now the server asks for a certificate as well: its own readiness can no longer be asked over HTTPS.
         server.arguments = tuple(asks)
         server.spawn()
-        ours = EtcdTls(certificates.authority, certificates.certificate, certificates.key)
-        store = await opened(server.address, tls=ours, prefix=store._settings.prefix)
+        ours = over_tls(certificates.authority, certificates.certificate, certificates.key)
+        store = await opened(server.address, **ours, prefix=store._settings.prefix)
         assert await store.get(0, "/a") is not None
         with pytest.raises(UnusableEtcd, match="no connection to etcd"):
-            await opened(server.address, tls=tls, **QUICK)
+            await opened(server.address, **tls, **QUICK)
 
 
 def encoded(text: str) -> str:
@@ -103,7 +109,7 @@ async def test_users_passwords_and_tokens(tmp_path: Path, opened: Opener) -> Non
             ("enable", {}),
         ):
             server.ask(f"/v3/auth/{path}", body)
-        store = await opened(server.address, prefix="dray/", user="dray", password="hidden-word")
+        store = await opened(server.address, prefix="dray/", **as_user("dray", "hidden-word"))
         await store.write(0, [Put("/a", b"x")])
         session = await store.session(0, 30.0)
         await store.write(0, [Put("/b", b"x", ANY, session)])
@@ -120,12 +126,12 @@ async def test_users_passwords_and_tokens(tmp_path: Path, opened: Opener) -> Non
         assert record.value == b"y"
         token = store._calls._token
         assert token is not None
-        other = await opened(server.address, prefix="dray/", token=token)
+        other = await opened(server.address, prefix="dray/", secrets={"token": Secret(token)})
         assert await other.get(0, "/a") == record
 
         for refused in (
-            {"user": "dray", "password": "wrong-word"},
-            {"user": "nobody", "password": "hidden-word"},
+            as_user("dray", "wrong-word"),
+            as_user("nobody", "hidden-word"),
         ):
             with pytest.raises(UnusableEtcd, match=r"cannot log in.*metadata\.etcd\.user") as caught:
                 await opened(server.address, prefix="dray/", **refused)
@@ -133,7 +139,7 @@ async def test_users_passwords_and_tokens(tmp_path: Path, opened: Opener) -> Non
         with pytest.raises(UnusableEtcd, match="access is refused"):
             await opened(server.address, prefix="dray/", **QUICK)
         with pytest.raises(UnusableEtcd, match="access is refused"):
-            await opened(server.address, prefix="others/", user="dray", password="hidden-word")
+            await opened(server.address, prefix="others/", **as_user("dray", "hidden-word"))
         await store.close()
 
 
@@ -149,7 +155,7 @@ async def test_too_small_transactions(tmp_path: Path, opened: Opener) -> None:
     with EtcdProcess(tmp_path, arguments=["--max-txn-ops=100"]) as server:
         with pytest.raises(UnusableEtcd, match="start them with --max-txn-ops=128"):
             await opened(server.address)
-        store = await opened(server.address, max_transaction_operations=100)
+        store = await opened(server.address, max_txn_ops=100)
         outcomes = await store.write(0, [Put(f"/{number}", b"") for number in range(store.limits.operations)])
         assert all(outcome.applied for outcome in outcomes)
 

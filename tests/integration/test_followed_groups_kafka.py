@@ -24,19 +24,22 @@ from tests.services.maven import require_kafka_jars, require_kafka_tools
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.topics import create_topic
 
-from dray.client.admin import alter_configs
-from dray.client.cluster import Cluster
-from dray.client.connection import Dialer
-from dray.client.errors import RequestFailed
-from dray.daemon import migration
-from dray.daemon.followed_configs import follow_configs
-from dray.groups.coordinator.copies import GroupCopies
+from dray.base.runtime import SystemRuntime
+from dray.daemons.config import load
+from dray.daemons.migrator import migration
+from dray.daemons.migrator.migration import SourceRequest
+from dray.kafka.client.admin import alter_configs
+from dray.kafka.client.cluster import Cluster
+from dray.kafka.client.connection import Dialer
+from dray.kafka.client.errors import RequestFailed
+from dray.kafka.protocol import ErrorCode
 from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.attach.inventory import SourceLayout
+from dray.migration.groups.copies import GroupCopies
+from dray.migration.groups.follower import FollowReport, GroupFollower, LinkedTopic
+from dray.migration.live.followed_configs import follow_configs
 from dray.migration.record import MigrationState
-from dray.protocol import ErrorCode
-from dray.runtime import SystemRuntime
-from dray.upstream.group_follower import FollowReport, GroupFollower, LinkedTopic
-from dray.upstream.source_groups import SourceGroups
+from dray.migration.source.source_groups import SourceGroups
 
 pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts a Kafka and a broker of its own")
 
@@ -299,7 +302,7 @@ def test_late_records_are_shown_and_produced_once(kafka: KafkaProcess, tmp_path:
         assert code == 1
         assert f"topic {LATE}, partition 0: offsets 1 to 3 at the source" in said
         assert [bool(re.search(rf"\b{n + 1}\b.*k{n}", said)) for n in range(3)] == [True] * 3, said
-        produced = ("--produce", "--yes", "--bootstrap", attached.bootstrap)
+        produced = ("--produce", "--execute", "--bootstrap", attached.bootstrap)
         code, said = stragglers(attached, *produced)
         assert code == 0, said
         assert f"topic {LATE}: 3 records were produced" in said
@@ -341,3 +344,26 @@ async def configs_follow(kafka: KafkaProcess, attached: AttachedBroker) -> None:
             await cluster.patiently(until_followed, SECONDS)
     finally:
         runtime.close()
+
+
+def test_offsets_that_were_committed_in_transactions_are_in_the_plan(
+    kafka: KafkaProcess, tmp_path: Path
+) -> None:
+    topic, group = "exactly-once", "exactly"
+    create_topic(kafka.bootstrap, topic, PARTITIONS)
+    produce(kafka.bootstrap, topic, 0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": group, "log_level": 0})
+    producer.init_transactions(SECONDS)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    for offset, end in ((20, producer.commit_transaction), (40, producer.abort_transaction)):
+        producer.begin_transaction()
+        place = TopicPartition(topic, 0, offset)
+        producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), SECONDS)
+        end(SECONDS)
+    consumer.close()
+    logs = kafka.directory / "logs"
+    shutil.copytree(logs, tmp_path / "left", ignore=lambda *_: [".lock"])
+    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path / "data")}).settings
+    plan = migration.look(settings, SourceRequest(topic, str(tmp_path / "left"), SourceLayout.LOG_DIR))
+    assert not plan.refused
+    assert [(each.group, each.partition, each.offset) for each in plan.offsets] == [(group, 0, 20)]

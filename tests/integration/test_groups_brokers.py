@@ -20,10 +20,10 @@ from tests.services.dray import DrayProcess
 from tests.services.marks import longer
 from tests.services.topics import create_topic
 
-from dray.client import KafkaConnection
-from dray.protocol import ErrorCode
-from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.offset_commit import (
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.heartbeat import HeartbeatRequest
+from dray.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

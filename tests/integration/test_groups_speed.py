@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.services.cpu import best_seconds
-from tests.unit.groups.classic.harness import REBALANCE_MS, SESSION_MS, subscription
+from tests.unit.broker.groups.classic.harness import REBALANCE_MS, SESSION_MS, subscription
 
-from dray.groups.classic import (
+from dray.broker.groups.classic import (
     ClassicGroup,
     ClassicGroupSettings,
     GroupState,

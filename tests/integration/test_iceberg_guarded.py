@@ -17,7 +17,7 @@ from tests.services.catalog_guards import SignatureGuard, TokenGuard
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import CatalogRequest, Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.harness import (
+from tests.unit.tables.iceberg.harness import (
     CLUSTER,
     check,
     files,
@@ -27,7 +27,7 @@ from tests.unit.iceberg.harness import (
     runtime,
 )
 
-from dray.runtime.system import SystemRuntime
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableChange, TablesUnavailable
 from dray.tables.iceberg.locations import Locations
 from dray.tables.iceberg.settings import CatalogSettings

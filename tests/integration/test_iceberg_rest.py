@@ -14,7 +14,7 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.harness import (
+from tests.unit.tables.iceberg.harness import (
     CLUSTER,
     check,
     files,
@@ -26,7 +26,7 @@ from tests.unit.iceberg.harness import (
 )
 
 # The same tests, on this module's settings.
-from tests.unit.iceberg.suite import (
+from tests.unit.tables.iceberg.suite import (
     test_a_job_is_committed_once,
     test_a_table_is_dropped_for_its_own_topic_only,
     test_commits_need_a_table,
@@ -41,7 +41,7 @@ from tests.unit.iceberg.suite import (
     test_who_always_comes_second_is_told_so,
 )
 
-from dray.runtime.system import SystemRuntime
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TablesUnavailable
 from dray.tables.iceberg.locations import Locations
 from dray.tables.iceberg.settings import CatalogSettings

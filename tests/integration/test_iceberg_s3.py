@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from tests.services.certificates import make_certificates
 from tests.services.iceberg_files import TopicFiles
 from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
-from tests.unit.iceberg.harness import loaded, ours, rows_of
+from tests.unit.tables.iceberg.harness import loaded, ours, rows_of
 
+from dray.base.runtime.system import SystemRuntime
+from dray.broker.cluster.identity import open_cluster
 from dray.cli.main import main
-from dray.cluster.identity import open_cluster
+from dray.inspection.sql.queries import PAGE, QuerySource, SqlQueries
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime.system import SystemRuntime
 from dray.tables.contract import TablesUnavailable
 from dray.tables.iceberg.locations import locations
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables
 
 PREFIX = "lake/one"
-
-
-@pytest.fixture(autouse=True)
-def plain_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AWS's client sends checksums behind the body, which this server takes for the next request."""
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +51,16 @@ async def cluster_id(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def tables(s3: S3Process, tmp_path: Path, cluster_id: str) -> AsyncIterator[IcebergTables]:
+def runtime() -> Iterator[SystemRuntime]:
     runtime = SystemRuntime(threads=4)
+    yield runtime
+    runtime.close()
+
+
+@pytest.fixture
+async def tables(
+    s3: S3Process, tmp_path: Path, cluster_id: str, runtime: SystemRuntime
+) -> AsyncIterator[IcebergTables]:
     where = locations(
         f"s3://{BUCKET}/{PREFIX}",
         s3.options(),
@@ -67,7 +70,6 @@ async def tables(s3: S3Process, tmp_path: Path, cluster_id: str) -> AsyncIterato
     made = IcebergTables(settings, where, cluster_id, runtime)
     yield made
     await made.close()
-    runtime.close()
 
 
 async def test_committed_read_back_and_expired(tables: IcebergTables, files: TopicFiles) -> None:
@@ -123,6 +125,28 @@ async def test_asked_with_sql(
 
     await asyncio.to_thread(ask)
     assert capsys.readouterr().out == "partition,n,v,h\n0,40,35,40\n1,2,2,2\n"
+
+
+async def test_asked_in_the_consoles_locked_process(
+    tables: IcebergTables, files: TopicFiles, s3: S3Process, runtime: SystemRuntime
+) -> None:
+    """It may write nothing and start nothing; the object store's client has to live with that."""
+    await tables.ensure(files.topic)
+    written = [files.write(0, 0, 40), files.write(1, 0, 2)]
+    await tables.commit(files.topic, [files.change("100-1", *written)], ours)
+    where = locations(f"s3://{BUCKET}/{PREFIX}", s3.options(), s3.secrets())
+
+    class Sources:
+        needs_network = True
+
+        async def sources(self, _: Sequence[str]) -> list[QuerySource]:
+            found = [where.location_of(file.path) for file in written]
+            view = "create view orders as select * from files"
+            return [QuerySource(view, (), "files", found, dict(where.properties))]
+
+    sql = "select partition, count(value) from orders group by 1 order by 1"
+    async with SqlQueries(runtime).run(sql, PAGE, Sources()) as running:
+        assert [row async for row in running.rows] == [[0, 35], [1, 2]]
 
 
 async def test_a_store_that_is_down(tables: IcebergTables, files: TopicFiles, s3: S3Process) -> None:

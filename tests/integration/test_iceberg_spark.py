@@ -16,14 +16,14 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.keyed_lake import KeyedLake, documented
 from tests.services.spark_sql import SparkError, SparkSql
-from tests.unit.iceberg.harness import CLUSTER, loaded, ours, rows_of, runtime
+from tests.unit.tables.iceberg.harness import CLUSTER, loaded, ours, rows_of, runtime
 
-from dray.runtime.system import SystemRuntime
-from dray.simulation.kernel.loop import run
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableRefused, TopicTable
 from dray.tables.iceberg.locations import Locations, locations, table_path
 from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables
+from dray_simulation.kernel.loop import run
 
 __all__ = ["runtime"]
 
@@ -239,7 +239,7 @@ async def test_rows_changed_with_spark_are_refused_until_rolled_back(
     good = (await loaded(tables, files)).metadata.current_snapshot_id
     spark.rows(f"delete from {name} where offset = 3")
     with pytest.raises(
-        TableRefused, match=f"another writer changed its rows; roll it back to snapshot {good}"
+        TableRefused, match=rf"another writer \(\w+\) changed its rows; roll it back to snapshot {good}"
     ):
         await tables.ensure(files.topic)
     spark.rows(f"call {CATALOG_NAME}.system.rollback_to_snapshot({called}, {good})")

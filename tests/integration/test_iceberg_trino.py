@@ -11,9 +11,9 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import RestCatalogProcess
 from tests.services.trino import TrinoError, TrinoProcess, require_java
-from tests.unit.iceberg.harness import CLUSTER, files, ours, places, runtime
+from tests.unit.tables.iceberg.harness import CLUSTER, files, ours, places, runtime
 
-from dray.runtime.system import SystemRuntime
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.iceberg.locations import Locations
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables

@@ -205,8 +205,8 @@ SENSIBLE: dict[str, tuple[int, str]] = {
         f"Completed updating config for topic {TOPIC}.",
     ),
     f"kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config diskless.enable=true": (
-        1,
-        "InvalidConfigurationException",
+        0,
+        f"Completed updating config for topic {TOPIC}.",
     ),
     f"kafka-configs --describe --entity-type topics --entity-name {TOPIC}": (
         0,

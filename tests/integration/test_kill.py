@@ -22,9 +22,9 @@ from tests.services.servers import Server, new_server
 from tests.services.target import ON_KAFKA
 from tests.services.topics import create_topic
 
-from dray.client import ClientError, KafkaConnection
-from dray.protocol import ErrorCode
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.kafka.client import ClientError, KafkaConnection
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PARTITIONS = 3
 TOPIC = "killed"

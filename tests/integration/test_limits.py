@@ -26,12 +26,12 @@ from tests.services.marks import longer
 from tests.services.process import free_port
 from tests.services.topics import create_topic
 
-from dray.daemon.process import raise_file_limit
-from dray.protocol import Request, RequestHeader, encode_request_header, frame_message
-from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.fetch import FetchResponse
-from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.produce import ProduceResponse
+from dray.daemons.assembly.process import raise_file_limit
+from dray.kafka.protocol import Request, RequestHeader, encode_request_header, frame_message
+from dray.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from dray.kafka.protocol.messages.fetch import FetchResponse
+from dray.kafka.protocol.messages.heartbeat import HeartbeatRequest
+from dray.kafka.protocol.messages.produce import ProduceResponse
 
 MIB = 1024 * 1024
 FETCH, PRODUCE, HEARTBEAT, API_VERSIONS = 12, 9, 4, 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from base64 import urlsafe_b64encode
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,14 +13,13 @@ from confluent_kafka.admin import AdminClient
 from tests.services.attached_broker import AttachedBroker, attached_broker
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_history import checksums
-from tests.unit.foreign.fixture_files import LOCAL, local_partition
+from tests.unit.migration.formats.fixture_files import LOCAL, local_partition
 
-from dray.config import Settings
-from dray.daemon import migration
-from dray.daemon.collection import CollectionRequest, collect
-from dray.daemon.settings import topics_options
-from dray.runtime import SystemRuntime
-from dray.topics.service import TopicsOptions
+from dray.base.runtime import SystemRuntime
+from dray.broker.settings import TopicsOptions
+from dray.daemons.compactor.collection import CollectionRequest, collect
+from dray.daemons.config import Settings
+from dray.daemons.migrator import migration
 
 pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts a broker of its own")
 SECONDS = 60.0
@@ -63,10 +61,9 @@ def sweep_deleted(settings: Settings) -> None:
 def test_what_was_adopted_goes_with_its_topic_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hasty(settings: Settings) -> TopicsOptions:
-        return replace(topics_options(settings), sweep_grace=0.0)
-
-    monkeypatch.setattr(migration, "topics_options", hasty)
+    defaults = TopicsOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "sweep_grace", 0.0)
     tier = tmp_path / "tier"
     shutil.copytree(LOCAL, tier)
     of_orders = set(checksums(tier))

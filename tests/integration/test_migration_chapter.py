@@ -11,9 +11,9 @@ from tests.services.migration_newcomer import CHAPTER, Newcomer
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_history import checksums
 from tests.services.tools import require_tool
-from tests.unit.foreign.fixture_files import LOCAL
+from tests.unit.migration.formats.fixture_files import LOCAL
 
-from dray.foreign import walk_batches
+from dray.migration.formats import walk_batches
 
 TOUR = CHAPTER.partition("## From a dead cluster")[2].partition("\n## ")[0]
 

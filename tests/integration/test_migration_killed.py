@@ -23,12 +23,12 @@ from tests.services.log_referee import SeenBatch, batches_of, read_batches
 from tests.services.marks import longer
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_history import checksums
-from tests.unit.foreign.fixture_files import local_partition
+from tests.unit.migration.formats.fixture_files import local_partition
 
-from dray.daemon import migration
+from dray.base.runtime import SystemRuntime
+from dray.daemons.migrator import migration
 from dray.metadata import keys
-from dray.migration.attach import FAILPOINTS
-from dray.runtime import SystemRuntime
+from dray.migration.attach.steps import FAILPOINTS
 
 pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts a broker of its own")
 
@@ -66,7 +66,13 @@ class Place:
 
     def order(self, word: str, topic: str) -> list[str]:
         broker = self.attached.broker
-        places = ["--config", str(self.attached.config), "--data-dir", str(broker.data_directory), "--yes"]
+        places = [
+            "--config",
+            str(self.attached.config),
+            "--data-dir",
+            str(broker.data_directory),
+            "--execute",
+        ]
         source = ["--from", STORE, "--layout", "kafka-tiered"] if word == "attach" else []
         return ["migrate", word, topic, *source, *places]
 

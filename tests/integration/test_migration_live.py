@@ -16,7 +16,7 @@ from tests.services.kafka import KafkaProcess
 from tests.services.live_move import WITH_ACLS
 from tests.services.maven import require_kafka_jars
 from tests.services.migrating_dray import MigratingDray
-from tests.services.migration_newcomer import CHAPTER, Newcomer
+from tests.services.migration_newcomer import LIVE_CHAPTER, Newcomer
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 from tests.services.tiered_history import (
     TOPIC,
@@ -125,7 +125,7 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Migrati
     written = produce(kafka, topic, range(1000))
     commit(kafka, "billing", [TopicPartition(topic, 0, 120), TopicPartition(topic, 1, 7)])
 
-    shown = dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    shown = dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     assert "groups that are followed: billing" in shown
     assert "topic orders is linked: 2 partitions" in shown
     written |= produce(kafka, topic, range(1000, 1500))
@@ -133,7 +133,10 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Migrati
     assert dray.status(topic)["state"] == "mirroring"
     assert consume(dray.bootstrap, topic, len(written)) == written
 
-    dray.migrate("switch", topic, "--yes", "--wait")
+    said = dray.migrate("switch", topic, "--execute", fails=True)
+    assert "consumers of billing assign partitions of orders to themselves" in said
+    assert dray.status(topic)["assigning"] == ["billing"]
+    dray.migrate("switch", topic, "--consumers-stopped", "--execute", "--wait")
     assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [750, 750]
     written |= produce(dray.bootstrap, topic, range(1500, 2000))
     assert sorted(written.values(), key=int) == [str(number) for number in range(2000)]
@@ -151,7 +154,7 @@ def test_a_consumer_that_is_ahead_of_the_mirror_waits_for_it(kafka: str, dray: M
     topic = "ahead"
     make_topic(kafka, topic, retention_ms="-1")
     produce(kafka, topic, range(200))
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     settings = {"bootstrap.servers": dray.bootstrap, "group.id": "its own", "auto.offset.reset": "error"}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 150)])
@@ -172,13 +175,13 @@ def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, d
         TopicPartition(topic, partition) for topic in (first, second) for partition in range(PARTITIONS)
     ]
     commit(kafka, "delivery", [TopicPartition(first, 0, 120), TopicPartition(first, 1, 7)])
-    dray.migrate("link", first, "--from-cluster", "old", "--yes")
-    dray.migrate("switch", first, "--yes", "--wait")
+    dray.migrate("link", first, "--from-cluster", "old", "--open-to-all", "--execute")
+    dray.migrate("switch", first, "--consumers-stopped", "--execute", "--wait")
     dray.until(lambda: dray.status(first)["state"] == "moved")
     commit(dray.bootstrap, "delivery", [TopicPartition(first, 0, 121)])
 
     commit(kafka, "delivery", [TopicPartition(second, 0, 30), TopicPartition(second, 1, 40)])
-    shown = dray.migrate("link", second, "--from-cluster", "old", "--yes")
+    shown = dray.migrate("link", second, "--from-cluster", "old", "--open-to-all", "--execute")
     assert "groups that are followed: delivery" in shown
     assert dray.status(second)["groups"]["followed"] == ["delivery"]
     reading = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "delivery"})
@@ -186,7 +189,7 @@ def test_a_group_that_moved_with_one_topic_comes_with_the_next_too(kafka: str, d
     with pytest.raises(KafkaException):  # it waits, and does not say that nothing was committed
         reading.committed(places[2:], 3)
     commit(kafka, "delivery", [TopicPartition(second, 0, 33)])
-    dray.migrate("switch", second, "--yes", "--wait")
+    dray.migrate("switch", second, "--consumers-stopped", "--execute", "--wait")
     dray.until(lambda: dray.status(second)["state"] == "moved")
     assert [each.offset for each in reading.committed(places, SECONDS)] == [121, 7, 33, 40]
     reading.close()
@@ -214,9 +217,9 @@ def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -
             member.subscribe(["orders"])
             dray.until(lambda: member.poll(0.1) is not None)
             member.commit(offsets=[TopicPartition("orders", 0, 50)], asynchronous=False)
-            dray.migrate("link", "orders", "--from-cluster", "old", "--yes")
+            dray.migrate("link", "orders", "--from-cluster", "old", "--open-to-all", "--execute")
             fenced = "size"  # there is no authorizer
-            dray.migrate("switch", "orders", "--fence", fenced, "--yes", "--wait")
+            dray.migrate("switch", "orders", "--fence", fenced, "--execute", "--wait")
             assert dray.status("orders")["trouble"] is None
         except BaseException:
             dray.stop()
@@ -228,12 +231,12 @@ def test_a_source_that_is_gone_after_the_switch_keeps_no_group(tmp_path: Path) -
         shown = dray.migrate("status", "orders")
         assert "drayd migrate hand-over orders --without-source" in shown
         assert "add --without-source" in dray.migrate("hand-over", "orders", fails=True)
-        done = dray.migrate("hand-over", "orders", "--without-source", "--yes")
+        done = dray.migrate("hand-over", "orders", "--without-source", "--execute")
         assert "topic orders is moved; handed over: billing" in done
         here = Consumer({"bootstrap.servers": dray.bootstrap, "group.id": "billing"})
         assert here.committed([TopicPartition("orders", 0)], SECONDS)[0].offset == 50
         here.close()
-        refused = dray.migrate("hand-over", "orders", "--without-source", "--yes", fails=True)
+        refused = dray.migrate("hand-over", "orders", "--without-source", "--execute", fails=True)
         assert "is moved, and groups are handed over once it is switched" in refused
     finally:
         dray.stop()
@@ -248,21 +251,22 @@ def test_a_topic_that_begins_within_a_batch_is_linked(kafka: str, dray: Migratin
     for deleted in admin.delete_records([TopicPartition(topic, 0, 123)]).values():
         assert deleted.result(SECONDS).low_watermark == 123
     left = {place: value for place, value in written.items() if place >= (0, 123)}
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
     assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
-    dray.migrate("switch", topic, "--yes", "--wait")
+    dray.migrate("switch", topic, "--execute", "--wait")
     assert [each["boundary"] for each in dray.status(topic)["partitions"]] == [500, 500]
     assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
 
     dray.until(lambda: dray.status(topic)["state"] == "moved")  # it was a rehearsal
-    assert "is moved already" in dray.migrate("link", topic, "--from-cluster", "old", "--yes", fails=True)
+    again = dray.migrate("link", topic, "--from-cluster", "old", "--execute", fails=True)
+    assert "is moved already" in again
     here = AdminClient({"bootstrap.servers": dray.bootstrap})
     here.delete_topics([topic])[topic].result(SECONDS)
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
     assert consume(dray.bootstrap, topic, len(left), starts=(123, 0)) == left
-    dray.migrate("abort", topic, "--yes")
+    dray.migrate("abort", topic, "--execute")
 
 
 class Working:
@@ -304,11 +308,11 @@ def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Migratin
     """It talks to Dray all the time: what it sends is passed on to the source until the switch."""
     topic = "payments"
     make_topic(kafka, topic, retention_ms="-1")
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     working = Working(dray.bootstrap, topic)
     try:
         dray.until(lambda: len(working.acknowledged) > 200)
-        dray.migrate("switch", topic, "--yes", "--wait")
+        dray.migrate("switch", topic, "--execute", "--wait")
         switched = len(working.acknowledged)
         dray.until(lambda: len(working.acknowledged) > switched + 200)
     finally:
@@ -327,13 +331,27 @@ def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Migr
     topic = "tried"
     make_topic(kafka, topic)
     written = produce(kafka, topic, range(100))
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     dray.until(lambda: all(each["lag"] == 0 for each in dray.status(topic)["partitions"]))
-    dray.migrate("abort", topic, "--yes")
+    dray.migrate("abort", topic, "--execute")
     assert "never attached or linked" in dray.migrate("status", topic, fails=True)
     written |= produce(kafka, topic, range(100, 200))
-    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    dray.migrate("link", topic, "--from-cluster", "old", "--open-to-all", "--execute")
     assert consume(dray.bootstrap, topic, len(written)) == written
+
+
+def test_many_topics_are_linked_and_switched_by_their_pattern(kafka: str, dray: MigratingDray) -> None:
+    topics = ["many.a", "many.b"]
+    for topic in [*topics, "another"]:
+        make_topic(kafka, topic)
+    written = {topic: produce(kafka, topic, range(10)) for topic in topics}
+    said = dray.migrate("link", "many.*", "--from-cluster", "old", "--open-to-all", "--execute")
+    assert [f"topic {topic} is linked: 2 partitions" in said for topic in topics] == [True, True]
+    assert "another" not in said
+    dray.until(lambda: all(each["lag"] == 0 for topic in topics for each in dray.status(topic)["partitions"]))
+    said = dray.migrate("switch", "many.*", "--wait", "--execute")
+    assert [f"topic {topic} is Dray's" in said for topic in topics] == [True, True]
+    assert [consume(dray.bootstrap, topic, len(written[topic])) for topic in topics] == list(written.values())
 
 
 def test_mistakes_are_one_line(kafka: str, dray: MigratingDray) -> None:
@@ -341,11 +359,15 @@ def test_mistakes_are_one_line(kafka: str, dray: MigratingDray) -> None:
     produce(dray.bootstrap, "here", range(1))
     make_topic(kafka, "here")
     said = {
-        "no such upstream": dray.migrate("link", "mistaken", "--from-cluster", "new", "--yes", fails=True),
-        "no topic": dray.migrate("link", "nowhere", "--from-cluster", "old", "--yes", fails=True),
-        "exists": dray.migrate("link", "here", "--from-cluster", "old", "--yes", fails=True),
-        "not linked": dray.migrate("switch", "mistaken", "--yes", fails=True),
-        "not asked": dray.migrate("link", "mistaken", "--from-cluster", "old", fails=True),
+        "no such upstream": dray.migrate(
+            "link", "mistaken", "--from-cluster", "new", "--execute", fails=True
+        ),
+        "no topic": dray.migrate("link", "nowhere", "--from-cluster", "old", "--execute", fails=True),
+        "exists": dray.migrate(
+            "link", "here", "--from-cluster", "old", "--open-to-all", "--execute", fails=True
+        ),
+        "not linked": dray.migrate("switch", "mistaken", "--execute", fails=True),
+        "opened": dray.migrate("link", "mistaken", "--from-cluster", "old", "--execute", fails=True),
         "half a tier": dray.migrate("link", "mistaken", "--from-cluster", "old", "--from", "x", fails=True),
     }
     expected = {
@@ -353,7 +375,7 @@ def test_mistakes_are_one_line(kafka: str, dray: MigratingDray) -> None:
         "no topic": "the source has no topic nowhere",
         "exists": "topic here exists here already",
         "not linked": "topic mistaken is not linked",
-        "not asked": "nothing was done: add --yes",
+        "opened": "the source asks who may use mistaken, and Dray asks nobody",
         "half a tier": "--from and --layout go together",
     }
     for case, text in expected.items():
@@ -363,16 +385,16 @@ def test_mistakes_are_one_line(kafka: str, dray: MigratingDray) -> None:
 
 @pytest.mark.soak
 def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
-    """What `docs/migration.md` tells an operator to type, typed: only addresses and properties are others."""
+    """What `docs/migration-live.md` tells an operator to type: only addresses and properties are others."""
     require_tool("kcat")
-    chapter = CHAPTER.partition("## From a running cluster")[2]
-    move = chapter.partition("### The move")[2].partition("\n### ")[0]
-    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+    move = LIVE_CHAPTER.partition("## The move")[2].partition("\n## ")[0]
+    [config] = re.findall(r"```yaml\n(.*?)```", LIVE_CHAPTER, re.DOTALL)
     [commands] = re.findall(r"```sh\n(.*?)```", move, re.DOTALL)
     make_topic(kafka, "moving", retention_ms="-1")
     produce(kafka, "moving", range(20))
     (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka))
-    (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+    for name in ("old", "brokers"):
+        (tmp_path / f"{name}.properties").write_text("security.protocol=PLAINTEXT\n")
     newcomer = Newcomer(tmp_path)
     said: dict[str, str] = {}
     try:
@@ -387,9 +409,12 @@ def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
         read = newcomer.types("kcat -C -b localhost:9092 -t moving -o beginning -e -q")
     finally:
         newcomer.leaves()
-    assert "what will happen" in said["drayd migrate link orders --from-cluster old --look"]
-    assert "is linked: 2 partitions" in said["drayd migrate link orders --from-cluster old --yes"]
-    assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
+    assert "what will happen" in said["drayd migrate link orders --from-cluster old"]
+    assert (
+        "is linked: 2 partitions"
+        in said["drayd migrate link orders --from-cluster old --open-to-all --execute"]
+    )
+    assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --execute"]
     assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
     assert "Traceback" not in (tmp_path / "broker.log").read_text()
 
@@ -400,12 +425,14 @@ def test_the_chapter_with_a_tier_and_back_out_of_a_try(tmp_path: Path) -> None:
     says. Only addresses, the tier's layout and the answers to questions are others."""
     require_tool("kcat")
     require_tiering()
-    chapter = CHAPTER.partition("## From a running cluster")[2]
-    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
-    [link] = re.findall(r"`(drayd migrate link orders .*--from tier .*)`", chapter)
-    [abort] = re.findall(r"`(drayd migrate abort orders)`", chapter)
-    link = link.replace("aiven-1", "kafka-tiered").replace("orders", TOPIC) + " --yes --config dray.yaml"
-    abort = abort.replace("orders", TOPIC) + " --yes --config dray.yaml"
+    [config] = re.findall(r"```yaml\n(.*?)```", LIVE_CHAPTER, re.DOTALL)
+    [link] = re.findall(r"`(drayd migrate link orders .*--from tier .*)`", LIVE_CHAPTER)
+    [abort] = re.findall(r"`(drayd migrate abort orders) --execute`", LIVE_CHAPTER)
+    link = (
+        link.replace("aiven-1", "kafka-tiered").replace("orders", TOPIC)
+        + " --open-to-all --execute --config dray.yaml"
+    )
+    abort = abort.replace("orders", TOPIC) + " --execute --config dray.yaml"
     newcomer = Newcomer(tmp_path)
 
     def types(command: str) -> str:
@@ -419,7 +446,8 @@ def test_the_chapter_with_a_tier_and_back_out_of_a_try(tmp_path: Path) -> None:
         wait_for("segments tiered", lambda: min(tiered_segments(kafka).values(), default=0) >= 2, 300)
         stores = yaml.safe_dump({"foreign": {"stores": {"tier": f"file:{kafka.tier}"}}})
         (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka.bootstrap) + stores)
-        (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+        for name in ("old", "brokers"):
+            (tmp_path / f"{name}.properties").write_text("security.protocol=PLAINTEXT\n")
         try:
             newcomer.starts("drayd up --config dray.yaml &")
             assert f"topic {TOPIC} is linked" in types(link)
@@ -429,7 +457,7 @@ def test_the_chapter_with_a_tier_and_back_out_of_a_try(tmp_path: Path) -> None:
             ends = offsets_at(kafka.bootstrap, TOPIC, -1)
             expected = read_all(kafka.bootstrap, TOPIC, ends, "read_committed")
             assert f"topic {TOPIC} is linked" in types(link)
-            switched = types(f"drayd migrate switch {TOPIC} --wait --yes --config dray.yaml")
+            switched = types(f"drayd migrate switch {TOPIC} --wait --execute --config dray.yaml")
             assert f"topic {TOPIC} is Dray's" in switched
             assert read_all(newcomer.address, TOPIC, ends, "read_committed") == expected
             written = produce(newcomer.address, TOPIC, range(10))
@@ -453,15 +481,23 @@ def test_a_tier_is_read_where_it_lies_and_only_the_rest_is_mirrored(tmp_path: Pa
         (tmp_path / "dray").mkdir()
         dray = MigratingDray(tmp_path / "dray", {"old": kafka.bootstrap}, {"tier": f"file:{kafka.tier}"})
         try:
-            flags = ("--from-cluster", "old", "--from", "tier", "--layout", "kafka-tiered", "--yes")
-            shown = dray.migrate("link", TOPIC, *flags)
+            flags = ("--from-cluster", "old", "--from", "tier", "--layout", "kafka-tiered", "--open-to-all")
+            shown = dray.migrate("link", TOPIC, *flags, "--execute")
             assert "segments of its tier are read where they lie" in shown
             assert "t1 is a transactional producer" in shown
             dray.until(lambda: all(each["lag"] == 0 for each in dray.status(TOPIC)["partitions"]))
             assert read_all(dray.bootstrap, TOPIC, ends, "read_committed") == expected
-            said = dray.migrate("switch", TOPIC, "--fence", "size", "--yes", fails=True)
+            said = dray.migrate("switch", TOPIC, "--fence", "size", "--execute", fails=True)
             assert "transactions are written to the topic (t1" in said
-            dray.migrate("switch", TOPIC, "--fence", "stopped", "--yes", "--wait")
+            said = dray.migrate("switch", TOPIC, "--fence", "stopped", "--execute", fails=True)
+            assert (
+                f"nothing was done: transactions are written to {TOPIC}, which Dray does not take (t1)"
+                in said
+            )
+            assert dray.status(TOPIC)["transactional"] == ["t1"]
+            dray.migrate(
+                "switch", TOPIC, "--fence", "stopped", "--without-transactions", "--execute", "--wait"
+            )
             found = [each["boundary"] for each in dray.status(TOPIC)["partitions"]]
             assert found == [ends[0], ends[1]]
             written = produce(dray.bootstrap, TOPIC, range(10))

@@ -42,9 +42,9 @@ from tests.services.tiered_cluster import VERSIONS, TieredCluster
 from tests.services.tiered_history import COMPACTED, TOPIC, checksums, commit, committed, read_all, wait_for
 from tests.services.tiered_kafka import require_tiering
 
-from dray.foreign.batches import walk_batches
-from dray.log.foreign_pieces import as_data
-from dray.records import decode
+from dray.kafka.records import decode
+from dray.migration.entries.pieces import as_data
+from dray.migration.formats.batches import walk_batches
 from dray.tables.iceberg.settings import CATALOG_NAME
 
 pytestmark = [

@@ -32,7 +32,8 @@ from tests.services.tiered_cluster import START_SECONDS, VERSIONS, TieredCluster
 from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import require_tiering
 
-from dray.migration import attach, live_migration
+from dray.migration.attach import steps as attach
+from dray.migration.live import migration as live_migration
 
 pytestmark = [
     pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts brokers of its own"),
@@ -232,7 +233,7 @@ def test_a_migrator_dies_at_a_step(move: LiveMove, topic: str, step: str, aborte
         first.until_killed(SECONDS)
         end()
         if aborted:
-            said = move.run("abort", topic, "--yes", code=1 if step in NO_WAY_BACK else 0)
+            said = move.run("abort", topic, "--execute", code=1 if step in NO_WAY_BACK else 0)
             assert step not in NO_WAY_BACK or "there is no way back" in said or "is Dray's" in said
         if aborted and step not in NO_WAY_BACK:
             write(move.kafka.bootstrap, topic, "let in", 20)
@@ -268,7 +269,7 @@ def test_a_migrator_stands_still_at_a_step(move: LiveMove, topic: str, step: str
         end()
         taken_back = aborted and step not in NO_WAY_BACK
         if aborted:
-            move.run("abort", topic, "--yes", code=0 if taken_back else 1)
+            move.run("abort", topic, "--execute", code=0 if taken_back else 1)
         if taken_back:
             write(move.kafka.bootstrap, topic, "let in", 20)
             move.link(topic)
@@ -293,7 +294,7 @@ def test_a_link_dies_at_a_step(move: LiveMove, topic: str, step: str, aborted: b
     with move.migrator():
         move.link(topic, dies=step)
         if aborted:
-            move.run("abort", topic, "--yes")
+            move.run("abort", topic, "--execute")
         if aborted or step != "attached":
             move.link(topic)
         move.until(topic, "mirroring")
@@ -309,8 +310,8 @@ def test_an_abort_dies_at_a_step(move: LiveMove, topic: str, step: str) -> None:
     with move.migrator(step="fence up") as first:
         move.switch(topic)
         first.until_killed(SECONDS)
-    move.run("abort", topic, "--yes", code=-signal.SIGKILL, step=step)
-    move.run("abort", topic, "--yes")
+    move.run("abort", topic, "--execute", code=-signal.SIGKILL, step=step)
+    move.run("abort", topic, "--execute")
     write(move.kafka.bootstrap, topic, "let in", 100)
     with move.migrator(2):
         move.link(topic)

@@ -108,7 +108,7 @@ def tiered(dead: DeadCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with site.broker:
         before = checksums(dead.tier)
         flags = ("--from", "old", "--layout", "kafka-tiered", "--remote-metadata", str(dead.logs))
-        site.migrate("attach", TOPIC, *flags, "--yes")
+        site.migrate("attach", TOPIC, *flags, "--execute")
         yield site
         assert checksums(dead.tier) == before
 
@@ -120,7 +120,7 @@ def uploaded(dead: DeadCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with site.broker:
         before = checksums(dead.logs)
         for topic in (TOPIC, COMPACTED):
-            site.migrate("attach", topic, "--from", str(dead.logs), "--layout", "log-dir", "--yes")
+            site.migrate("attach", topic, "--from", str(dead.logs), "--layout", "log-dir", "--execute")
         assert checksums(dead.logs) == before
         yield site
 
@@ -206,7 +206,7 @@ def test_status_says_what_is_borrowed_and_a_copy_ends_that(dead: DeadCluster, ti
     assert before["state"] == "attached"
     assert before["borrowed"] == before["segments"] >= 8
     assert "do not delete that topic at its source" in tiered.migrate("status", TOPIC)
-    assert "segments copied" in tiered.migrate("copy", TOPIC, "--yes")
+    assert "segments copied" in tiered.migrate("copy", TOPIC, "--execute")
     [after] = json.loads(tiered.migrate("status", "--json"))
     assert after["borrowed"] == 0
     ends = {number: row["boundary"] for number, row in enumerate(after["partitions"])}
@@ -217,10 +217,10 @@ def test_status_says_what_is_borrowed_and_a_copy_ends_that(dead: DeadCluster, ti
 
 def test_mistakes_are_one_line(dead: DeadCluster, tiered: Site) -> None:
     where = ("--from", f"file:{dead.logs}", "--layout", "kafka-tiered")
-    assert "add it to foreign.stores" in tiered.migrate("attach", "orders", *where, "--yes", code=1)
+    assert "add it to foreign.stores" in tiered.migrate("attach", "orders", *where, "--execute", code=1)
     old = ("--from", "old", "--layout", "kafka-tiered")
     assert "no segment of topic payments" in tiered.migrate("plan", "payments", *old, code=1)
-    assert "add --yes" in tiered.migrate(
-        "attach", "orders", "--from", str(dead.logs), "--layout", "log-dir", code=2
+    assert "add --execute" in tiered.migrate(
+        "attach", "orders", "--from", str(dead.logs), "--layout", "log-dir"
     )
-    assert "no way back but to delete it" in tiered.migrate("abort", TOPIC, "--yes", code=1)
+    assert "no way back but to delete it" in tiered.migrate("abort", TOPIC, "--execute", code=1)

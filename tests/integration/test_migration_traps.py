@@ -40,7 +40,7 @@ from tests.services.tiered_cluster import START_SECONDS, VERSIONS, TieredCluster
 from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import require_tiering
 
-from dray.protocol import ErrorCode
+from dray.kafka.protocol import ErrorCode
 
 pytestmark = [
     pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts brokers of its own"),
@@ -169,7 +169,7 @@ def test_a_source_topic_that_is_deleted_takes_what_was_borrowed(
         move.switch(topic)
         found = boundaries(move.until(topic, "switched", "moved"))
         if copied:  # the source may go before its last group has left
-            move.run("copy", topic, "--yes")
+            move.run("copy", topic, "--execute")
         admin.delete_topics([topic])[topic].result(SECONDS)
         wait_for("the tier is erased", lambda: not list(move.kafka.tier.rglob(f"{topic}-*/*.log")), SECONDS)
         if copied:
@@ -236,11 +236,11 @@ def test_a_transaction_open_at_the_fence_is_waited_for(
     with move.migrator():
         move.link(topic)
         move.until(topic, "mirroring")
-        move.switch(topic)
+        move.switch(topic, "acl", "--without-transactions")
         assert move.status(topic)["state"] in ("pending", "mirroring"), "it waits, or gave up"
         producer.commit_transaction(SECONDS)
         if move.until(topic, "mirroring", "switched", "moved")["state"] == "mirroring":
-            move.switch(topic)
+            move.switch(topic, "acl", "--without-transactions")
         found = check_moved(move, topic)
     assert found == {0: 6, 1: 6}, "five records each, and a marker"
 
@@ -255,12 +255,12 @@ def test_a_transaction_that_does_not_end_lets_the_switch_go_back(
     with move.migrator():
         move.link(topic)
         move.until(topic, "mirroring")
-        move.switch(topic)
+        move.switch(topic, "acl", "--without-transactions")
         wait_for("the fence is lifted", lambda: bool(move.status(topic).get("why")), SECONDS)
         assert move.status(topic)["state"] == "mirroring"
         producer.abort_transaction(SECONDS)
         write(move.kafka.bootstrap, topic, "lifted", 10)
-        move.switch(topic)
+        move.switch(topic, "acl", "--without-transactions")
         check_moved(move, topic)
 
 
@@ -366,7 +366,7 @@ def test_a_source_that_forgets_what_it_gave_away_stops_the_move(
             wait_for("no switch", lambda: move.status(topic)["state"] == "mirroring", SECONDS)
             values = [value for _, value in records_of(read_topic(move.dray.bootstrap, topic, 1)[0])]
             assert values[50:] == [f"one has it {number}".encode() for number in range(200)]
-            move.run("abort", topic, "--yes")
+            move.run("abort", topic, "--execute")
         finally:
             for node in nodes.values():
                 if not node.alive:
@@ -406,7 +406,7 @@ def test_a_straggler_is_named_and_produced_on_request(move: LiveMove, make_topic
         write(move.kafka.bootstrap, topic, "late", 3, partition=0)
         said = move.run("stragglers", topic, code=1)
         assert str(found[0]) in said
-        move.run("stragglers", topic, "--produce", "--yes", "--bootstrap", move.dray.bootstrap)
+        move.run("stragglers", topic, "--produce", "--execute", "--bootstrap", move.dray.bootstrap)
         values = [value for _, value in records_of(read_topic(move.dray.bootstrap, topic, 1)[0])]
         assert values[-3:] == [b"late 0", b"late 1", b"late 2"]
 
@@ -468,7 +468,7 @@ def test_an_abort_gives_the_topic_back_to_its_source(move: LiveMove, make_topic:
     with move.migrator():
         move.link(topic)
         move.until(topic, "mirroring")
-        move.run("abort", topic, "--yes")
+        move.run("abort", topic, "--execute")
         wait_for(
             "it is gone at Dray",
             lambda: topic not in AdminClient({"bootstrap.servers": move.dray.bootstrap}).list_topics().topics,

@@ -124,7 +124,7 @@ def test_an_oxia_that_is_not_there_is_one_line_at_start(tmp_path: Path) -> None:
     settings = {
         "DRAY_METADATA__ENGINE": "oxia",
         "DRAY_METADATA__OXIA__ADDRESSES": address,
-        "DRAY_METADATA__OXIA__PATIENCE": "1s",
+        "DRAY_TEST_KNOB__METADATA__OXIA__PATIENCE": "1.0",
     }
     refused(tmp_path, settings, f"no Oxia server answers at {address}")
 

@@ -18,7 +18,7 @@ from tests.services.commands import drayd, run
 from tests.services.dray import DrayProcess
 from tests.services.tools import require_tool
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+FIRST_HOUR = (Path(__file__).parents[2] / "docs" / "first-hour.md").read_text()
 RECORDS = 3000
 PARTITIONS = 3
 COUNT = "select count(*) as n from orders"
@@ -35,7 +35,7 @@ def up(tmp_path: Path) -> Iterator[DrayProcess]:
         "DRAY_COMPACTION__ENABLED": "true",
         "DRAY_COMPACTION__INTERVAL": "1s",
         "DRAY_COMPACTION__WAL_MAX_AGE": "0s",
-        "DRAY_COMPACTION__TAKEOVER": "1s",
+        "DRAY_TEST_KNOB__COMPACTION__TAKEOVER_SECONDS": "1",
         "DRAY_TOPICS__PARTITIONS": str(PARTITIONS),
     }
     with DrayProcess(tmp_path, subcommand="up", settings=settings) as process:
@@ -122,7 +122,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert "records produced per second" in told
     assert "customer-000" in told
     assert "all" in told
-    # And what the README tells to type next.
+    # And what the first hour tells to type next.
     [block] = [block for block in blocks("sh") if "drayd compactor" in block]
     told = run("sh", "-ec", block, DRAY_DATA_DIR=str(kept))
     assert told.startswith("nothing to compact")
@@ -130,4 +130,4 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", FIRST_HOUR, re.DOTALL)

@@ -17,8 +17,8 @@ from tests.services.brokers import Brokers
 from tests.services.marks import longer
 from tests.services.target import ON_KAFKA
 
-from dray.client import KafkaConnection
-from dray.client.quotas import alter_quotas, list_quotas
+from dray.kafka.client import KafkaConnection
+from dray.kafka.client.access import alter_quotas, list_quotas
 
 LIMIT = 200_000
 BURST = 10

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 from uuid import uuid4
 
+import boto3
 import pytest
+from structlog.testing import capture_logs
 from tests.services.certificates import Certificates, make_certificates
-from tests.services.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, S3Process
-from tests.services.s3_proxy import INTERNAL_ERROR, SLOW_DOWN, Cut, Fault, S3Proxy, Silence, s3_proxy
+from tests.services.s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Process
+from tests.services.s3_proxy import (
+    INTERNAL_ERROR,
+    SLOW_DOWN,
+    Answer,
+    Bent,
+    Cut,
+    Fault,
+    Late,
+    S3Proxy,
+    Silence,
+    s3_proxy,
+)
 
+from dray.base.runtime import SystemRuntime
+from dray.daemons.assembly.stores import _say_what_is_kept
 from dray.objects import ObjectError, ObjectExists, ObjectMissing, ObjectStore, open_store
-from dray.runtime import SystemRuntime
+from dray.objects.remote.credentials import SecretFiles
+from dray.objects.remote.second_tries import UsualTimes
+from dray.objects.remote.store import keeps_no_versions
 
 MIB = 1024 * 1024
 
@@ -50,11 +69,16 @@ async def opened(server: S3Process) -> AsyncIterator[Opener]:
     stores: list[ObjectStore] = []
 
     async def opened(
-        *, on: S3Process = server, secrets: dict[str, str] | None = None, **options: str
+        *,
+        on: S3Process = server,
+        secrets: dict[str, str] | None = None,
+        check: bool = False,
+        patience: float | None = None,
+        **options: str,
     ) -> ObjectStore:
         given = on.secrets() if secrets is None else secrets
         url = f"s3://{BUCKET}/{uuid4().hex}"
-        store = await open_store(url, on.options() | options, runtime, given)
+        store = await open_store(url, on.options() | options, runtime, given, check=check, patience=patience)
         stores.append(store)
         return store
 
@@ -62,6 +86,29 @@ async def opened(server: S3Process) -> AsyncIterator[Opener]:
     for store in stores:
         await store.close()
     runtime.close()
+
+
+async def test_a_bucket_without_versions_is_known(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another program deletes in it cannot be put back: brokers and compactors say so."""
+    with capture_logs() as said:
+        _say_what_is_kept(await opened(check=True))
+    assert [line["event"].partition(":")[0] for line in said] == ["the bucket keeps no versions"]
+    assert not keeps_no_versions(await opened()), "it was not tried"
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    monkeypatch.setenv("VGW_VERSIONING_DIR", str(versions))
+    with S3Process(tmp_path / "versioned") as versioned:
+        client = boto3.client(
+            "s3",
+            endpoint_url=versioned.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        assert not keeps_no_versions(await opened(check=True, on=versioned))
 
 
 async def test_a_large_object_goes_up_in_parts_and_comes_back_in_ranges(
@@ -138,6 +185,38 @@ async def test_credentials_from_the_environment(
     assert "/eu-test-1/s3/" in authorization
 
 
+class Rotated(S3Process):
+    """Whose only key is another one after each start."""
+
+    starts = 0
+
+    def environment(self) -> Mapping[str, str]:
+        self.starts += 1
+        return {**super().environment(), "ROOT_SECRET_ACCESS_KEY": f"key-{self.starts}"}
+
+    def write_key(self, directory: Path) -> None:
+        (directory / "access_key_id").write_text(ACCESS_KEY)
+        (directory / "secret_access_key").write_text(f"key-{self.starts}\n")
+
+
+async def test_a_key_that_is_no_good_any_more_is_read_again_at_once(tmp_path: Path) -> None:
+    runtime = SystemRuntime()
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    with Rotated(tmp_path / "s3") as server:
+        server.write_key(keys)
+        url, options = f"s3://{BUCKET}/rotated", server.options() | {"retries": "2", "backoff": "1ms"}
+        store = await open_store(url, options, runtime, SecretFiles(keys, {}), check=True)
+        await store.put("a", [b"x"])
+        server.kill()
+        server.start()
+        server.write_key(keys)
+        assert bytes(await store.get("a")) == b"x"
+        await store.put("a", [b"y"])
+        await store.close()
+    runtime.close()
+
+
 async def test_a_refused_request_tells_no_more_than_it_must(opened: Opener) -> None:
     store = await opened(secrets={"access_key_id": ACCESS_KEY, "secret_access_key": "a-wrong-secret"})
     for ask in (store.put("a", [b"x"]), store.get("a"), store.delete("a"), listed(store)):
@@ -173,9 +252,17 @@ async def test_a_missing_account_or_bucket_does_not_look_like_a_missing_object(
 
 # --- faults on the way
 
+
+@pytest.fixture
+def asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where requests are counted: on a busy machine, any of them may take longer than usual."""
+    monkeypatch.setattr(UsualTimes, "patience", lambda *_: 600.0)
+
+
 PASSING: list[Fault] = [SLOW_DOWN, INTERNAL_ERROR, Cut(after=False), Cut(after=True)]
 
 
+@pytest.mark.usefixtures("asks_once")
 @pytest.mark.parametrize("fault", PASSING, ids=repr)
 async def test_what_passes_is_tried_again(opened: Opener, proxy: S3Proxy, fault: Fault) -> None:
     store = await opened(endpoint=proxy.endpoint, backoff="5ms", max_backoff="20ms")
@@ -193,6 +280,7 @@ async def test_what_passes_is_tried_again(opened: Opener, proxy: S3Proxy, fault:
     assert await listed(store) == []
 
 
+@pytest.mark.usefixtures("asks_once")
 async def test_between_tries_it_waits_longer_and_longer(opened: Opener, proxy: S3Proxy) -> None:
     store = await opened(endpoint=proxy.endpoint, retries="4", backoff="40ms", max_backoff="10s")
     proxy.always = SLOW_DOWN
@@ -205,6 +293,121 @@ async def test_between_tries_it_waits_longer_and_longer(opened: Opener, proxy: S
     assert sum(waits) > 4 * 0.04  # jitter makes each wait random, between the first one and a growing bound
 
 
+@pytest.mark.parametrize("fault", [Silence(), Late(20.0)], ids=repr)
+async def test_what_hangs_is_asked_once_more(opened: Opener, proxy: S3Proxy, fault: Fault) -> None:
+    """Long before the client's own timeout; and what comes too late changes nothing."""
+    store = await opened(endpoint=proxy.endpoint, timeout="3m", retries="0")
+    for ask in (
+        lambda: store.put("a", [b"content"]),
+        lambda: store.get_ranges("a", [(0, 3)]),
+        lambda: store.get("a"),
+        lambda: store.head("a"),
+    ):
+        proxy.requests.clear()
+        proxy.faults += [fault, fault]
+        await ask()
+        assert len(proxy.requests) == 3
+    assert bytes(await store.get("a")) == b"content"
+    proxy.faults.append(fault)
+    with pytest.raises(ObjectMissing):
+        await store.get("b")
+    assert not proxy.faults
+
+
+async def test_a_body_that_hangs_is_asked_for_once_more(opened: Opener, proxy: S3Proxy) -> None:
+    store = await opened(endpoint=proxy.endpoint, timeout="3m", retries="0")
+    await store.put("a", [b"content"])
+    proxy.requests.clear()
+    proxy.faults += [Bent.STUCK] * 4
+    async with asyncio.timeout(30):
+        assert bytes(await store.get("a")) == b"content"
+        assert [bytes(each) for each in await store.get_ranges("a", [(3, 4)])] == [b"tent"]
+    assert not proxy.faults
+    assert len(proxy.requests) == 6
+
+
+async def test_a_page_that_says_200_is_no_store(opened: Opener, proxy: S3Proxy) -> None:
+    store = await opened(endpoint=proxy.endpoint, check=True)
+    proxy.faults.append(Bent.PAGE)
+    with pytest.raises(ObjectError, match="the answer is not the store's"):
+        await store.put("a", [b"x"])
+    proxy.faults.append(Bent.PAGE)
+    with pytest.raises(ObjectError, match="the answer is not the store's"):
+        await store.put_if_absent("b", [b"x"])
+    assert await listed(store) == []
+    await store.put("a", [b"x"])
+    assert await listed(store) == ["a"]
+
+
+REFUSED_WITHIN = Answer("200 OK", "InternalError")
+"""As S3 says it where it begins to answer before it knows."""
+
+
+@pytest.mark.parametrize("fault", [REFUSED_WITHIN, Bent.PAGE, Cut(after=False)], ids=repr)
+async def test_a_large_object_that_is_not_put_together_is_not_there(
+    opened: Opener, proxy: S3Proxy, fault: Fault
+) -> None:
+    store = await opened(endpoint=proxy.endpoint, multipart_threshold="1000", backoff="1ms", retries="2")
+    proxy.matches = lambda request: request.method == "POST" and "uploadId=" in request.target
+    proxy.always = fault
+    with pytest.raises(ObjectError):
+        await store.put("large", [bytes(2000)])
+    proxy.always = None
+    assert await listed(store) == []
+
+
+async def test_a_large_object_is_put_together_though_the_first_answers_were_bad(
+    opened: Opener, proxy: S3Proxy
+) -> None:
+    store = await opened(endpoint=proxy.endpoint, multipart_threshold="1000", backoff="1ms")
+    proxy.matches = lambda request: request.method == "POST" and "uploadId=" in request.target
+    proxy.faults += [SLOW_DOWN, Cut(after=False), Cut(after=True)]
+    await store.put("large", [bytes(2000)])
+    assert await listed(store) == ["large"]
+    assert bytes(await store.get("large")) == bytes(2000)
+
+
+async def test_a_page_in_place_of_the_store_is_found_out_at_the_start(opened: Opener, proxy: S3Proxy) -> None:
+    proxy.matches = lambda request: request.method == "PUT"
+    proxy.always = Bent.PAGE
+    with pytest.raises(ObjectError, match="something else answers for the store"):
+        await opened(endpoint=proxy.endpoint, check=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "patience"), [(SLOW_DOWN, 60.0), (Silence(), 0.2)], ids=["overloaded", "silent"]
+)
+async def test_a_store_that_could_not_be_tried_is_tried_before_the_first_put(
+    opened: Opener, proxy: S3Proxy, fault: Fault, patience: float
+) -> None:
+    """What starts while the store fails is let through, and then nothing would know what a PUT is answered
+    with."""
+    proxy.always = fault
+    store = await opened(
+        endpoint=proxy.endpoint, check=True, patience=patience, backoff="1ms", max_backoff="5ms"
+    )
+    proxy.matches = lambda request: request.method == "PUT"
+    proxy.always = Bent.PAGE
+    for _ in range(2):
+        with pytest.raises(ObjectError, match="something else answers for the store"):
+            await store.put("a", [b"x"])
+    proxy.always = None
+    await store.put("a", [b"x"])
+    proxy.always = Bent.PAGE
+    with pytest.raises(ObjectError, match="the answer is not the store's"):
+        await store.put("b", [b"x"])
+    assert await listed(store) == ["a"]
+
+
+async def test_what_is_changed_on_its_way_is_refused_by_the_store(opened: Opener, proxy: S3Proxy) -> None:
+    store = await opened(endpoint=proxy.endpoint)
+    proxy.faults.append(Bent.SENT)
+    with pytest.raises(ObjectError, match="ContentSHA256Mismatch"):
+        await store.put("a", [b"content"])
+    assert await listed(store) == []
+
+
+@pytest.mark.usefixtures("asks_once")
 async def test_a_silent_server_is_given_up_after_the_timeout(opened: Opener, proxy: S3Proxy) -> None:
     store = await opened(endpoint=proxy.endpoint, timeout="200ms", retries="1", backoff="1ms")
     proxy.always = Silence()

@@ -18,12 +18,12 @@ from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
 from tests.services.target import ON_KAFKA
 
-from dray.client.properties import read_security
-from dray.protocol.messages.metadata import MetadataRequest
-from dray.runtime import SystemRuntime
-from dray.spark_source.log import SourceError, TopicLog
-from dray.spark_source.options import SourceOptions
-from dray.spark_source.source import asked
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client.properties import read_security
+from dray.kafka.protocol.messages.metadata import MetadataRequest
+from dray.tables.spark_source.log import SourceError, TopicLog
+from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.source import asked
 
 PASSWORD, WRONG = "correct-horse-battery", "wrong-horse-battery"
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]

@@ -211,7 +211,7 @@ class RemoteStores:
                 self.settings |= {
                     "DRAY_METADATA__ENGINE": "etcd",
                     "DRAY_METADATA__ETCD__ENDPOINTS": etcd.address,
-                    "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "2s",
+                    "DRAY_TEST_KNOB__METADATA__ETCD__REQUEST_TIMEOUT": "2.0",
                 }
             self._stack = stack.pop_all()
         return self
@@ -265,7 +265,7 @@ def test_brokers_store_what_was_sent_and_no_more(tmp_path: Path, count: int, sto
 @pytest.mark.soak
 def test_librdkafka_sends_again_what_a_broker_that_is_no_longer_listed_had_in_flight(tmp_path: Path) -> None:
     """Though it was told not to retry, and without a word to the application (since librdkafka 2.10). If this
-    fails, the client has changed: then `docs/operations.md` has to say something else."""
+    fails, the client has changed: then `docs/operations/durability.md` has to say something else."""
     ledger = ProduceLedger()
     with storm(tmp_path, 2, ledger, 1) as weather:
         producers = produce_through(weather, [partial(weather.pause_until_unlisted, 0)])

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.logbook import read_partition
@@ -22,12 +24,13 @@ RECORDS = 500
 HOURS = 3
 TOPIC = "orders"
 PATIENCE = 60.0
+COPY = "is a copy of the cluster's"
 # A broker that would delete at once, were it let: all objects are older than its orphans have to be.
 EAGER = {
-    "DRAY_LOG__COLLECT_INTERVAL": "1s",
+    "DRAY_TEST_KNOB__LOG__COLLECT_SECONDS": "1",
     "DRAY_LOG__COLLECT_GRACE": "0s",
     "DRAY_LOG__ORPHAN_TTL": "1h",
-    "DRAY_LOG__COLLECT_PERCENT": "100",
+    "DRAY_TEST_KNOB__LOG__COLLECT_SHARE": "1.0",
     "DRAY_LOG__CARRY_BYTES": "0",  # every record is an object: this is about which of them may go
 }
 
@@ -167,3 +170,51 @@ def test_a_broker_whose_bucket_became_anothers_deletes_nothing(first: DrayProces
         assert "nothing is deleted" in forgotten.log_path.read_text()
     finally:
         forgotten.kill()
+
+
+def ports_that_it_names(broker: DrayProcess) -> set[int]:
+    """To a client that knows no other broker yet."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    return {each.port for each in client.list_topics(timeout=60).brokers.values()}
+
+
+def test_a_restore_drill_beside_production_deletes_nothing(first: DrayProcess, tmp_path: Path) -> None:
+    """A copy of the metadata with the same bucket, as somebody starts it who practises a restore."""
+    first.start()
+    drill = new_broker(tmp_path, "drill", tmp_path / "objects")
+    drill.data_directory.mkdir()
+    with (
+        closing(sqlite3.connect(first.data_directory / "metadata.sqlite")) as live,
+        closing(sqlite3.connect(drill.data_directory / "metadata.sqlite")) as copy,
+    ):
+        live.backup(copy)
+    objects = wal_objects(tmp_path / "objects")
+    drill.start()
+    try:
+        until(lambda: COPY in json.loads(drill.http_text("/readyz"))["notes"].get("tally", ""))
+        [line] = [line for line in drill.log_path.read_text().splitlines() if "nothing is written" in line]
+        assert COPY in line
+        assert "drayd restore" in line
+        # Until its session is over, the copy names production's broker to clients, which go on with that.
+        until(lambda: ports_that_it_names(drill) == {drill.port})
+        deletion = AdminClient({"bootstrap.servers": drill.bootstrap, "log_level": 0})
+        with pytest.raises(KafkaException):
+            deletion.delete_topics([TOPIC], request_timeout=3, operation_timeout=3)[TOPIC].result(60)
+        failed: list[object] = []
+        told = {"bootstrap.servers": drill.bootstrap, "message.timeout.ms": 1000, "log_level": 0}
+        producer = Producer(told)
+        producer.produce(TOPIC, b"lost", partition=0, on_delivery=lambda error, _: failed.append(error))
+        producer.flush(60)
+        assert failed[0] is not None
+        collecting = refused(
+            drill, str(drayd_path()), "admin", "gc", "--data-dir", str(drill.data_directory), "--now"
+        )
+        assert COPY in collecting
+        assert wal_objects(tmp_path / "objects") == objects
+        check_all_is_there(first)
+        assert "tally" not in json.loads(first.http_text("/readyz")).get("notes", {})
+        writer = Producer({"bootstrap.servers": first.bootstrap, "log_level": 0})
+        writer.produce(TOPIC, b"%d" % RECORDS, partition=0)
+        assert writer.flush(60) == 0, "production goes on"
+    finally:
+        drill.kill()

@@ -3,6 +3,7 @@ started again. What needs no Spark is asked of the parts themselves."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -13,10 +14,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.services.topics import TopicMaker, create_topic
 
-from dray.spark_source.log import RecordsGone, SourceError, TopicLog
-from dray.spark_source.options import SourceOptions
-from dray.spark_source.ranges import Range
-from dray.spark_source.source import LogStreamReader, RangePartition, asked, rows
+from dray.tables.spark_source.log import Range, RecordsGone, SourceError, TopicLog
+from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.source import LogStreamReader, RangePartition, asked, rows
 
 T0 = 1_700_000_000_000
 
@@ -55,13 +55,14 @@ def test_a_batch_is_what_the_log_holds(spark: SparkSql, bootstrap: str, make_top
     produce(bootstrap, topic, 1, 100, 10)
     found = spark.log(options(bootstrap, topic))
     assert places(found) == [[0, offset] for offset in range(50)] + [[1, offset] for offset in range(10)]
-    for partition, offset, timestamp, key, value, headers, *_, attributes in found:
+    for partition, offset, timestamp, key, value, headers, *_, attributes, name, time_type in found:
         number = offset if partition == 0 else offset + 100
         assert timestamp == (T0 + number) * 1000
         assert key == (None if number % 5 == 4 else {"hex": f"key {number}".encode().hex()})
         assert value == (None if number % 7 == 6 else {"hex": f"value {number}".encode().hex()})
         assert headers == ([["h", {"hex": "31"}], ["h", None]] if number % 2 else [])
         assert attributes & 7 == 0
+        assert (name, time_type) == (topic, 0)
 
     # Less of it: by option, by filter, by time; and in smaller pieces.
     part = options(bootstrap, topic, startingOffsets='{"0": 45, "1": 8}', endingOffsets='{"0": 47}')
@@ -79,6 +80,43 @@ def test_a_batch_is_what_the_log_holds(spark: SparkSql, bootstrap: str, make_top
         spark.log(options(bootstrap, "nowhere"))
 
 
+def test_a_read_with_nothing_to_read_is_empty(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
+) -> None:
+    empty = options(bootstrap, make_topic(1))
+    assert spark.log(empty) == []
+    assert spark.log_stream(empty, tmp_path) == []
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 10)
+    everything = options(bootstrap, topic)
+    assert spark.log(everything, "partition = 99") == []
+    assert spark.log(everything, "offset >= 10") == []
+    assert spark.log(everything | {"startingOffsets": '{"0": 10}'}) == []
+    assert spark.log(everything | {"startingTimestamp": str(T0 + 10**9)}) == []
+
+
+def test_a_filter_on_time_and_an_ending_time_narrow_the_offsets(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker
+) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 50)
+    cut = options(bootstrap, topic, endingTimestamp=str(T0 + 5), recordsPerTask="10")
+    assert places(spark.log(cut)) == [[0, offset] for offset in range(5)]
+    pieces = options(bootstrap, topic, recordsPerTask="10")
+    late = f"timestamp >= timestamp_millis({T0 + 37})"
+    assert places(spark.log(pieces, late)) == [[0, offset] for offset in range(37, 50)]
+    assert (spark.tasks(pieces), spark.tasks(pieces, late)) == (5, 2)
+
+
+def first_form(offsets: Path, topic: str) -> None:
+    """Makes a batch's end what it was when a stream had one topic."""
+    *before, end = offsets.read_text().splitlines()
+    noted = json.loads(end)
+    old = {"topic_id": noted["topic_ids"][topic], "offsets": noted["offsets"][topic]}
+    offsets.write_text("\n".join([*before, json.dumps(old)]))
+    offsets.with_name(f".{offsets.name}.crc").unlink()
+
+
 def test_a_stream_restarts_without_loss_or_duplicates(
     spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
 ) -> None:
@@ -88,7 +126,8 @@ def test_a_stream_restarts_without_loss_or_duplicates(
     produce(bootstrap, topic, 1, 0, 10)
     seen = spark.log_stream(chosen, tmp_path)
     assert seen == [[0, offset] for offset in range(20)] + [[1, offset] for offset in range(10)]
-    # More comes, and the stream goes on where its checkpoint is.
+    # More comes, and the stream goes on where its checkpoint is, one of the form without topics' names too.
+    first_form(tmp_path / "checkpoint" / "offsets" / "0", topic)
     produce(bootstrap, topic, 0, 20, 5)
     seen = spark.log_stream(chosen, tmp_path)
     assert seen == [[0, offset] for offset in range(25)] + [[1, offset] for offset in range(10)]
@@ -116,6 +155,50 @@ def test_a_stream_from_the_latest_offsets_on(
     assert spark.log_stream(chosen, tmp_path) == [*seen, [1, 3]]
 
 
+def test_several_topics(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, admin: AdminClient, tmp_path: Path
+) -> None:
+    """As Kafka's own source names them: batch, and a stream to which topics and partitions are added."""
+    one, two = sorted((make_topic(1), make_topic(2)))
+    one_long, two_long = (f"{one}.long", f"{two}.long")
+    produce(bootstrap, one, 0, 0, 4)
+    produce(bootstrap, two, 0, 0, 3)
+    cluster = {"bootstrap.servers": bootstrap}
+    expected = [[one, 0, offset] for offset in range(4)] + [[two, 0, offset] for offset in range(3)]
+
+    def rows_of(where: str = "true", **more: str) -> list[list[object]]:
+        found = spark.log(cluster | more, where, schema="topic string, partition int, offset bigint")
+        return sorted(found)
+
+    assert rows_of(subscribe=f"{two},{one}") == expected
+    assert rows_of(f"topic = '{two}'", subscribe=f"{two},{one}") == expected[4:]
+    assert rows_of(subscribePattern=f"({one}|{two})") == expected
+    assert rows_of(subscribePattern=f"{one}.nothing") == []
+    assert rows_of(assign=json.dumps({one: [0], two: [0]})) == expected
+    part = {"startingOffsets": json.dumps({one: {"0": 3}}), "endingOffsets": json.dumps({two: {"0": 1}})}
+    assert rows_of(subscribe=f"{two},{one}", **part) == [[one, 0, 3], [two, 0, 0]]
+
+    pattern = cluster | {"subscribePattern": f"({one}|{two})(.long)?", "maxOffsetsPerTrigger": "100"}
+    columns = ["topic", "partition", "offset"]
+    assert spark.log_stream(pattern, tmp_path, columns=columns) == expected
+    create_topic(bootstrap, one_long, 1, {})
+    create_topic(bootstrap, two_long, 1, {})
+    produce(bootstrap, one_long, 0, 0, 2)
+    [deleted] = admin.delete_records([TopicPartition(one_long, 0, 1)]).values()
+    deleted.result(60)
+    produce(bootstrap, two_long, 0, 0, 1)
+    expected = sorted([*expected, [one_long, 0, 1], [two_long, 0, 0]])
+    assert spark.log_stream(pattern, tmp_path, columns=columns) == expected
+    # A topic is deleted: one clear line, or the others go on.
+    [gone] = admin.delete_topics([two_long]).values()
+    gone.result(60)
+    produce(bootstrap, one, 0, 4, 1)
+    with pytest.raises(SparkError, match=f"topic {two_long} was deleted since this read began"):
+        spark.log_stream(pattern, tmp_path, columns=columns)
+    expected = sorted([*expected, [one, 0, 4]])
+    assert spark.log_stream(pattern | {"failOnDataLoss": "false"}, tmp_path, columns=columns) == expected
+
+
 def parsed(bootstrap: str, topic: str, **more: str) -> SourceOptions:
     return SourceOptions.parse(options(bootstrap, topic, **more), streaming=False)
 
@@ -133,13 +216,13 @@ def test_records_that_are_gone(bootstrap: str, make_topic: TopicMaker, admin: Ad
     produce(bootstrap, topic, 0, 0, 30)
     chosen = parsed(bootstrap, topic)
     state = asked(chosen, TopicLog.state)
-    assert (dict(state.starts), dict(state.ends)) == ({0: 0}, {0: 30})
+    assert (dict(state.starts), dict(state.ends)) == ({(topic, 0): 0}, {(topic, 0): 30})
     [deleted] = admin.delete_records([TopicPartition(topic, 0, 12)]).values()
     deleted.result(60)
     with pytest.raises(RecordsGone, match="offset 5 is no longer in the log, which starts at 12"):
-        offsets_of(chosen, state.topic_id, Range(0, 5, 20))
+        offsets_of(chosen, state.topic_ids[topic], Range(topic, 0, 5, 20))
     tolerant = parsed(bootstrap, topic, failOnDataLoss="false")
-    assert offsets_of(tolerant, state.topic_id, Range(0, 5, 20)) == list(range(12, 20))
+    assert offsets_of(tolerant, state.topic_ids[topic], Range(topic, 0, 5, 20)) == list(range(12, 20))
 
 
 def test_another_topic_of_the_same_name_is_not_read(
@@ -149,15 +232,15 @@ def test_another_topic_of_the_same_name_is_not_read(
     produce(bootstrap, topic, 0, 0, 10)
     stream = LogStreamReader(SourceOptions.parse(options(bootstrap, topic), streaming=True))
     start = stream.initialOffset()
-    old = asked(stream.options, TopicLog.state).topic_id
+    old = asked(stream.options, TopicLog.state).topic_ids[topic]
     [gone] = admin.delete_topics([topic]).values()
     gone.result(60)
     create_topic(bootstrap, topic, 1, {})
     produce(bootstrap, topic, 0, 0, 10)
-    with pytest.raises(SourceError, match="was deleted and created again since this stream began"):
+    with pytest.raises(SourceError, match="was deleted and created again since this read began"):
         stream.partitions(start, stream.latestOffset())
-    with pytest.raises(SourceError, match="was deleted and created again meanwhile"):
-        offsets_of(stream.options, old, Range(0, 0, 10))
+    with pytest.raises(SourceError, match="was deleted and created again since this read began"):
+        offsets_of(stream.options, old, Range(topic, 0, 0, 10))
 
 
 def test_batches_of_a_stream_are_limited_and_cover_new_partitions(
@@ -170,12 +253,15 @@ def test_batches_of_a_stream_are_limited_and_cover_new_partitions(
     )
     first = stream.initialOffset()
     second = stream.latestOffset()
-    assert [each.wanted for each in stream.partitions(first, second)] == [Range(0, 0, 20)]
+    assert [each.wanted for each in stream.partitions(first, second)] == [Range(topic, 0, 0, 20)]
     [grown] = admin.create_partitions([NewPartitions(topic, 2)]).values()
     grown.result(60)
     produce(bootstrap, topic, 1, 0, 10)
     third = stream.latestOffset()
-    assert [each.wanted for each in stream.partitions(second, third)] == [Range(0, 20, 30), Range(1, 0, 10)]
+    assert [each.wanted for each in stream.partitions(second, third)] == [
+        Range(topic, 0, 20, 30),
+        Range(topic, 1, 0, 10),
+    ]
     assert stream.partitions(third, stream.latestOffset()) == []
 
 
@@ -183,5 +269,5 @@ def test_a_broker_that_is_not_there() -> None:
     chosen = SourceOptions.parse(
         {"bootstrap.servers": "127.0.0.1:9", "topic": "t", "timeout": "1"}, streaming=False
     )
-    with pytest.raises(SourceError, match="topic t was not readable for 1 s: cannot reach"):
+    with pytest.raises(SourceError, match="topic t could not be read for 1 s: cannot reach"):
         asked(chosen, TopicLog.state)

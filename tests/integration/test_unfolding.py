@@ -18,18 +18,22 @@ from tests.services.dray import DrayProcess
 from tests.services.marks import longer
 from tests.services.topics import KEPT, create_topic
 
-from dray.client import KafkaConnection
-from dray.protocol import ErrorCode
-from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from dray.protocol.messages.list_offsets import (
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from dray.kafka.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from dray.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from dray.kafka.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from dray.protocol.messages.produce import (
+from dray.kafka.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -40,7 +44,7 @@ MIB = 1 << 20
 UNFOLDED = 126 * MIB
 PARTITIONS = 180
 IN_A_REQUEST = 512 * MIB
-"""The default of `limits.request_decompressed_bytes`."""
+"""Four times what one batch may grow to (`decompressed_bytes`)."""
 TIMESTAMP = 1_700_000_000_000
 
 

@@ -14,21 +14,22 @@ from confluent_kafka.admin import AdminClient
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
 from tests.services.mirrored_log import Writers, consumed, embedded_log, read_log, read_source, transactional
-from tests.unit.log.foreign_harness import EPOCH
+from tests.unit.migration.entries.foreign_harness import EPOCH
 
-from dray.client.admin import alter_configs, create_topic
-from dray.client.cluster import Cluster
-from dray.client.connection import Dialer
-from dray.client.errors import RequestFailed
-from dray.foreign.batches import walk_batches
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client.admin import alter_configs, create_topic
+from dray.kafka.client.cluster import Cluster
+from dray.kafka.client.connection import Dialer
+from dray.kafka.client.errors import RequestFailed
+from dray.kafka.records import Record, twin, validate
+from dray.kafka.records.header import CONTROL
 from dray.log import Log
 from dray.log.types import AppendResult
-from dray.migration.mirror_memory import MirrorLimits, MirrorMemory
-from dray.migration.topic_mirror import LogTarget, TopicMirror
-from dray.records import Record, twin, validate
-from dray.records.header import CONTROL
-from dray.runtime import SystemRuntime
-from dray.upstream.fences import (
+from dray.migration.formats.batches import walk_batches
+from dray.migration.live.leader_reads import MirrorLimits, MirrorMemory
+from dray.migration.live.switch import Destination, SwitchFailed, TopicSwitch
+from dray.migration.live.topic_mirror import TopicMirror
+from dray.migration.source.fences import (
     AclFence,
     FenceRefused,
     SizeFence,
@@ -38,9 +39,8 @@ from dray.upstream.fences import (
     is_fenced_by_size,
     largest_batch_setting,
 )
-from dray.upstream.mirror import MirrorOvertaken, MirrorPlace, MirrorReader, MirrorStopped
-from dray.upstream.source import Probe, SourceProducer, SourceTopic
-from dray.upstream.switch import SwitchFailed, TopicSwitch
+from dray.migration.source.mirror import MirrorOvertaken, MirrorPlace, MirrorReader, MirrorStopped
+from dray.migration.source.source import Probe, SourceEnd, SourceProducer, SourceTopic, all_of
 
 PARTITIONS = 2
 
@@ -78,6 +78,10 @@ async def source_of(bootstrap: str, topic: str) -> AsyncIterator[tuple[Cluster, 
         runtime.close()
 
 
+async def end_of(source: SourceTopic, partition: int) -> SourceEnd:
+    return all_of(await source.measure([partition]))[partition]
+
+
 def produce(bootstrap: str, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
@@ -85,7 +89,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-class MirroredTopic:
+class MirroredTopic(Destination):
     """Keeps what the mirror brings. The log of Dray takes this place."""
 
     def __init__(self, cluster: Cluster, source: SourceTopic) -> None:
@@ -94,8 +98,13 @@ class MirroredTopic:
         self.batches = {partition: bytearray() for partition in range(PARTITIONS)}
         self.aborted: list[tuple[int, int]] = []
         self.boundaries: dict[int, int] = {}
+        self._reading = asyncio.Lock()  # partitions are asked for side by side
 
     async def read(self) -> None:
+        async with self._reading:
+            await self._read()
+
+    async def _read(self) -> None:
         for leader, places in self._reader.by_leader(self.places).items():
             for piece in await self._reader.read(leader, places):
                 self.batches[piece.partition] += piece.batches
@@ -123,7 +132,7 @@ class MirroredTopic:
         return self.boundaries.get(partition)
 
     async def decide(
-        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = ()
+        self, partition: int, boundary: int, taken_over: Collection[SourceProducer] = (), _: object = None
     ) -> bool:
         if self.places[partition].offset != boundary:
             return False
@@ -135,19 +144,19 @@ def test_the_ends_and_producers_of_a_partition(kafka: str) -> None:
     async def look() -> None:
         async with source_of(kafka, "ends") as (_, source, _):
             await asyncio.to_thread(produce, kafka, "ends", 10)
-            end = await source.measure(0)
+            end = await end_of(source, 0)
             assert (end.start, end.last_stable, end.high_watermark, end.log_end) == (0, 5, 5, 5)
             assert end.is_settled
-            leadership, producers = await source.producers(0)
+            leadership, producers = all_of(await source.producers([0]))[0]
             assert leadership == end.leadership
             assert [(each.epoch, each.last_sequence) for each in producers] == [(0, 4)]
-            assert await source.end_of_epoch(0, leadership.epoch) == 5
+            assert await source.ends_of_epochs({0: leadership.epoch}) == {0: 5}
 
             producer = await asyncio.to_thread(transactional, kafka, "open")
             producer.begin_transaction()
             producer.produce("ends", b"undecided", partition=0)
             await asyncio.to_thread(producer.flush, 60)
-            end = await source.measure(0)
+            end = await end_of(source, 0)
             assert (end.last_stable, end.high_watermark, end.log_end) == (5, 6, 6)
             assert not end.is_settled
             assert await source.open_transactions() == ["open"]
@@ -167,7 +176,7 @@ def test_a_mirror_is_byte_for_byte_and_names_what_was_aborted(kafka: str) -> Non
                 await asyncio.to_thread(producer.flush, 60)
                 await asyncio.to_thread(ends, 60)
             mirror = MirroredTopic(cluster, source)
-            end = (await source.measure(0)).log_end
+            end = (await end_of(source, 0)).log_end
             for _ in range(100):
                 if await mirror.end(0) == end:
                     break
@@ -187,7 +196,8 @@ async def acl_fence(cluster: Cluster, topic: str, runtime: SystemRuntime) -> Acl
 async def probed(source: SourceTopic, expected: Probe) -> None:
     """A fence takes effect some time after the call that put it up or lifted it."""
     for _ in range(600):
-        if [(await source.probe(partition))[1] for partition in range(PARTITIONS)] == [expected] * PARTITIONS:
+        found = all_of(await source.probe(range(PARTITIONS)))
+        if [probe for _, probe in found.values()] == [expected] * PARTITIONS:
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"never {expected.value}")
@@ -210,7 +220,7 @@ def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str)
                 await fence.put_up()
             await probed(source, Probe.FENCED)
             assert await is_fenced(cluster, topic)
-            assert (await source.measure(0)).log_end == 2, "a probe is never stored"
+            assert (await end_of(source, 0)).log_end == 2, "a probe is never stored"
             with pytest.raises(KafkaException) as refused:
                 await asyncio.to_thread(produce_loudly, kafka, topic)
             expected = {"acl": KafkaError.TOPIC_AUTHORIZATION_FAILED, "size": KafkaError.MSG_SIZE_TOO_LARGE}
@@ -296,7 +306,7 @@ def test_a_switch_beside_a_producer_loses_nothing(kafka: str) -> None:
             finally:
                 stop.set()
                 await asyncio.to_thread(worker.join)
-            assert {partition: (await source.measure(partition)).log_end for partition in found} == found
+            assert {partition: (await end_of(source, partition)).log_end for partition in found} == found
             for partition, boundary in found.items():
                 offsets = [offset for place, offset in acknowledged if place == partition]
                 assert offsets == list(range(boundary)), "each once, none beyond"
@@ -330,7 +340,7 @@ def test_a_topic_is_mirrored_into_the_log_and_switched_beside_its_producers(
                 while (len(writers.acknowledged) < 500 or writers.transactions < 8) and writers.are_alive:
                     await runtime.sleep(0.02)
                 assert writers.are_alive
-                target = LogTarget(log.mirror, streams, mirror.hurry)
+                target = Destination(log.mirror, streams, mirror.hurry)
                 fence = await acl_fence(cluster, topic, runtime)
                 found = await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
             finally:
@@ -338,7 +348,7 @@ def test_a_topic_is_mirrored_into_the_log_and_switched_beside_its_producers(
                 await asyncio.to_thread(writers.stop)
             assert not writers.failures
             for partition, boundary in found.items():
-                assert (await source.measure(partition)).log_end == boundary
+                assert (await end_of(source, partition)).log_end == boundary
                 offsets = [offset for place, offset in writers.acknowledged if place == partition]
                 assert max(offsets) < boundary
                 await check_equal(kafka, cluster, topic, partition, boundary, log, streams[partition])
@@ -412,14 +422,15 @@ def test_a_topic_is_switched_whose_producers_outlive_their_records(
     async def look() -> None:
         async with source_of(kafka, topic) as (cluster, source, runtime):
             await asyncio.to_thread(produce, kafka, topic, 10)
-            ends = {each: (await source.measure(each)).log_end for each in range(PARTITIONS)}
-            gone = {each: next(iter((await source.producers(each))[1])) for each in range(PARTITIONS)}
+            ends = {each: (await end_of(source, each)).log_end for each in range(PARTITIONS)}
+            remembered = all_of(await source.producers(range(PARTITIONS)))
+            gone = {each: next(iter(found)) for each, (_, found) in remembered.items()}
             if by == "DeleteRecords":
                 await asyncio.to_thread(delete_records, kafka, topic, ends)
             else:
                 await alter_configs(cluster, topic, {"retention.ms": "1"})
             deadline = runtime.monotonic() + 60
-            while [(await source.measure(each)).start for each in ends] != list(ends.values()):
+            while [(await end_of(source, each)).start for each in ends] != list(ends.values()):
                 assert runtime.monotonic() < deadline
                 await runtime.sleep(0.05)
             await alter_configs(cluster, topic, {"retention.ms": "-1"})
@@ -434,7 +445,7 @@ def test_a_topic_is_switched_whose_producers_outlive_their_records(
                 limits = MirrorLimits(linger_seconds=0.2)
                 mirror = TopicMirror(read, reader, log.mirror, streams, runtime, limits, MirrorMemory(1))
                 mirroring = asyncio.ensure_future(mirror.run())
-                target = LogTarget(log.mirror, streams, mirror.hurry)
+                target = Destination(log.mirror, streams, mirror.hurry)
                 fence = await acl_fence(cluster, topic, runtime)
                 found = await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
                 mirroring.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.model import several
 from tests.model.broker import seal
 from tests.model.store import ANY, Delete, Key, Operation, Put
 from tests.model.world import Entry, Job, Mark, ObjectName, Steps, World
@@ -135,8 +136,11 @@ def _collect_files(world: World) -> Steps[None]:
             used = _is_indexed(world, name)
             yield
         job: Job = world.store.get("job", name.stream).value
+        if job.number < name.job and world.several and not (yield from several.spend_number(world, name)):
+            continue
         if "pq-nojob" not in world.without and (
-            job.number < name.job or (job.number == name.job and job.state != "DONE")
+            (job.number < name.job and "several-spared" not in world.without)
+            or (job.number == name.job and job.state != "DONE")
         ):
             continue
         if world.chance(0.2):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.model import cleaning
+from tests.model import cleaning, several
 from tests.model.store import ANY, Delete, DeleteBetween, Key, Operation, Put, Versioned, Violation
 from tests.model.world import (
     STREAMS,
@@ -23,11 +23,18 @@ from tests.model.world import (
 
 def worker(world: World) -> Steps[None]:
     """Begins a job where none is under way, and carries on whatever it finds, one step at a time."""
+    ahead: several.Ahead = {}
     while True:
         stream = world.random.randrange(STREAMS)
         job: Job
         job, version = world.store.get("job", stream)
         yield
+        if stream in ahead and job.state == "DONE":
+            yield from several.begin_second(world, stream, job, version, ahead)
+            continue
+        if several.applies(world) and job.state == "DONE" and stream not in ahead and world.chance(0.4):
+            yield from several.plan_two(world, stream, job, version, ahead)
+            continue
         yield from _STEPS[job.state](world, stream, job, version)
 
 
@@ -59,7 +66,7 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
         planned = yield from cleaning.plan(world, stream, live, start)
         begun = None
         if planned is not None:
-            begun = replace(_compaction_of(job, planned[0], start), cleaning=planned[1])
+            begun = replace(compaction_of(job, planned[0], start), cleaning=planned[1])
     if begun is not None:
         world.send([Put(Key("job", 0, stream), begun, version)])
         yield
@@ -103,10 +110,10 @@ def _compaction(world: World, job: Job, live: list[Found], start: int) -> Job:
     """Over what counts of the entries: the file of one that reaches below the start begins at the start."""
     first = world.random.randint(0, max(0, len(live) - 2))
     last = world.random.randint(min(first + 1, len(live) - 1), min(len(live) - 1, first + 3))
-    return _compaction_of(job, live[first : last + 1], start)
+    return compaction_of(job, live[first : last + 1], start)
 
 
-def _compaction_of(job: Job, inputs: list[Found], start: int) -> Job:
+def compaction_of(job: Job, inputs: list[Found], start: int) -> Job:
     high, _, version = inputs[-1]
     return Job(
         job.number + 1,

@@ -77,8 +77,8 @@ RARE = {
     "no-history": "the source is not asked whether what was mirrored is still its history",
     "lift-late": "a migrator lifts the fence without looking whether that is still to be done",
 }
-"""Hundreds of schedules hold without these, as so much has to come together: `tests/unit/upstream` keeps the
-first three, in time that is its own."""
+"""Hundreds of schedules hold without these, as so much has to come together: `tests/unit/migration/source`
+keeps the first three, in time that is its own."""
 
 
 @dataclass(frozen=True, slots=True)

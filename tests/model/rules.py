@@ -100,6 +100,12 @@ CLEANING = {
     "round-first": "a round is over after its first file",
     "round-emptied": "a superseded record that stands for a whole file is not spoken of",
 }
+SEVERAL = {
+    "several-number": "a file that was written ahead is used though another job came between",
+    "several-other": "a file is written ahead though the first job is another's",
+    "several-spared": "the file collector deletes files of jobs to come",
+    "several-spent": "numbers of files whose jobs do not come are not spent",
+}
 # The world of these has carried appends and packers; that of the others has neither.
 WITH_CARRYING = CARRYING | PACKING
-MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | AHEAD | CLEANING
+MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | AHEAD | CLEANING | SEVERAL

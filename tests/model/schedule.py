@@ -10,7 +10,7 @@ from tests.model.broker import broker, sealer
 from tests.model.collector import collector
 from tests.model.jobs import worker
 from tests.model.packer import packer
-from tests.model.rules import AHEAD, CLEANING, WITH_CARRYING
+from tests.model.rules import AHEAD, CLEANING, SEVERAL, WITH_CARRYING
 from tests.model.store import Violation
 from tests.model.world import Steps, World
 
@@ -25,16 +25,20 @@ def run(
     carries: bool | None = None,
     ahead: bool | None = None,
     cleans: bool | None = None,
+    several: bool | None = None,
 ) -> World:
-    """One schedule; with carried appends and packers, with marks staged ahead, with compaction by key, or
-    without: None is as the rules that are taken out need it. Raises `Violation` where a promise is broken."""
+    """One schedule; with carried appends and packers, with marks staged ahead, with compaction by key,
+    with files written ahead of their jobs, or without: None is as the rules that are taken out need it.
+    Raises `Violation` where a promise is broken."""
     if carries is None:
         carries = not WITH_CARRYING.keys().isdisjoint(without)
     if ahead is None:
         ahead = not AHEAD.keys().isdisjoint(without)
     if cleans is None:
         cleans = not CLEANING.keys().isdisjoint(without)
-    world = World(seed, without, carries=carries, stages_ahead=ahead, cleans=cleans)
+    if several is None:
+        several = not SEVERAL.keys().isdisjoint(without)
+    world = World(seed, without, carries=carries, stages_ahead=ahead, cleans=cleans, several=several)
     brokers = world.random.choice((1, 2, 3, 4))
     kinds = [broker] * brokers
     if carries:
@@ -113,12 +117,13 @@ def campaign(
     carries: bool | None = None,
     ahead: bool | None = None,
     cleans: bool | None = None,
+    several: bool | None = None,
 ) -> Campaign:
     result = Campaign()
     for seed in seeds:
         result.schedules += 1
         try:
-            result.counts += run(seed, without, steps, carries, ahead, cleans).counts
+            result.counts += run(seed, without, steps, carries, ahead, cleans, several).counts
         except (Violation, KeyError, IndexError) as error:
             # Without a rule the model itself may stumble over what it finds; with all of them it must not.
             if not without and not isinstance(error, Violation):

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.model.rules import AHEAD, CLEANING, MUTATIONS, WITH_CARRYING
+from tests.model.rules import AHEAD, CLEANING, MUTATIONS, SEVERAL, WITH_CARRYING
 from tests.model.schedule import STEPS, campaign, run
 from tests.model.store import Violation
 
@@ -88,6 +88,10 @@ BREAKS_AT = {
     "clean-not-start": 0,
     "round-first": 45,
     "round-emptied": 11,
+    "several-number": 13,
+    "several-other": 5,
+    "several-spared": 5,
+    "several-spent": 0,
 }
 # Rules that only matter in longer schedules.
 STEPS_OF = {"pack-stg-any": 1500} | dict.fromkeys(CLEANING, 1500)
@@ -123,6 +127,14 @@ def test_no_schedule_with_compaction_by_key_breaks_a_promise() -> None:
         assert result.counts[what] > 50, result.counts
 
 
+def test_no_schedule_with_files_written_ahead_breaks_a_promise() -> None:
+    for carries in (False, True):
+        result = campaign(range(800_000, 800_120), carries=carries, several=True)
+        assert not result.broken, result.first
+        for what in ("acknowledged", "abandoned", "files ahead", "files ahead of no use"):
+            assert result.counts[what] > 25, result.counts
+
+
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_every_rule_is_needed(rule: str) -> None:
     with pytest.raises((Violation, KeyError, IndexError)):
@@ -138,11 +150,13 @@ def test_with_the_rule_that_schedule_holds(rule: str) -> None:
         carries=rule in WITH_CARRYING,
         ahead=rule in AHEAD,
         cleans=rule in CLEANING,
+        several=rule in SEVERAL,
     )
 
 
 @pytest.mark.soak
 def test_no_schedule_breaks_a_promise_in_long_runs() -> None:
-    for carries, ahead, cleans in product((False, True), repeat=3):
-        result = campaign(range(1_000_000, 1_010_000), carries=carries, ahead=ahead, cleans=cleans)
+    for carries, ahead, cleans, several in product((False, True), repeat=4):
+        seeds = range(1_000_000, 1_010_000)
+        result = campaign(seeds, carries=carries, ahead=ahead, cleans=cleans, several=several)
         assert not result.broken, result.first

@@ -129,9 +129,11 @@ class World:
         carries: bool = False,
         stages_ahead: bool = False,
         cleans: bool = False,
+        several: bool = False,
     ) -> None:
         self.carries = carries
         self.stages_ahead = stages_ahead
+        self.several = several
         self.cleaning = CleaningOracle(STREAMS) if cleans else None
         self.random = random.Random(seed)
         self.without = frozenset(without)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
-from dray.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from dray.kafka.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from tests.referee.notation import GroupNotation
 from tests.referee.session import Session
 

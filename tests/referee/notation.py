@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from dray.protocol import ZERO_UUID, Struct
+from dray.kafka.protocol import ZERO_UUID, Struct
 from tests.services.batches import TIMESTAMP, joined, summarise
 
 LEFT_OUT = {

@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dray.protocol import (
+from dray.kafka.protocol import (
     DecodeError,
     Request,
     RequestHeader,
@@ -18,10 +18,10 @@ from dray.protocol import (
     parse_response_header,
     response_class,
 )
-from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.metadata import MetadataRequest
-from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from dray.kafka.protocol.messages.metadata import MetadataRequest
+from dray.kafka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from dray.kafka.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 SECONDS = 60.0
 USER, PASSWORD = "alice", "correct-horse"

@@ -8,16 +8,24 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from dray.client import ClientError, KafkaConnection
-from dray.protocol import Request, Response
-from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from dray.protocol.messages.describe_groups import DescribeGroupsRequest
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.list_groups import ListGroupsRequest
-from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from dray.kafka.client import ClientError, KafkaConnection
+from dray.kafka.protocol import Request, Response
+from dray.kafka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from dray.kafka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from dray.kafka.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from dray.kafka.protocol.messages.describe_groups import DescribeGroupsRequest
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.list_groups import ListGroupsRequest
+from dray.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from dray.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.referee.notation import Notation
 
 SECONDS = 60.0

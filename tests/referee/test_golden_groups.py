@@ -22,6 +22,7 @@ from tests.referee.comparison import differences, flat
 from tests.referee.groups import CASES
 from tests.referee.groups.differences import DIFFERENCES
 from tests.referee.groups.servers import golden_dray, golden_kafka
+from tests.referee.recording import record
 from tests.services.dray import DrayProcess
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
@@ -84,7 +85,7 @@ def test_every_recording_belongs_to_a_case() -> None:
 def test_recordings_are_what_kafka_says(name: str, answers_of_kafka: Answers) -> None:
     notes = answers(answers_of_kafka, name)
     if RECORD:
-        recording(name).write_text(json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
+        record(recording(name), notes)
     assert differences(recorded(name), notes) == {}
 
 

@@ -13,6 +13,7 @@ from tests.referee.cases import run_case
 from tests.referee.comparison import differences, flat
 from tests.referee.log import CASES
 from tests.referee.log.differences import DIFFERENCES
+from tests.referee.recording import record
 from tests.services.kafka import KafkaProcess
 from tests.services.late_kafka import late_kafka
 from tests.services.maven import require_kafka_jars
@@ -44,7 +45,7 @@ async def test_recordings_are_what_kafka_says(name, kafka):
     answers = await run_case(name, kafka.bootstrap)
     path = RECORDINGS / f"{name}.json"
     if RECORD:
-        path.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+        record(path, answers)
     assert differences(recorded(name), answers) == {}
 
 

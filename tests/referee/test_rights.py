@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
 from tests.referee.comparison import differences
+from tests.referee.recording import record
 from tests.referee.rights import acl_requests, matrix, mixed
 from tests.referee.rights.clients import PASSWORD, SUPER, Clients
 from tests.referee.rights.differences import DIFFERENCES
@@ -112,10 +113,8 @@ async def test_recordings_are_what_kafka_says(kafka: Addresses) -> None:
     async with meeting(kafka, adds_users=False) as clients:
         found = await answers(clients)
     if RECORD:
-        RECORDINGS.mkdir(exist_ok=True)
         for name, notes in found.items():
-            text = json.dumps(notes, indent=1, ensure_ascii=False)
-            (RECORDINGS / f"{name}.json").write_text(text + "\n")
+            record(RECORDINGS / f"{name}.json", notes)
     found_other = {name: differences(recorded(name), notes) for name, notes in found.items()}
     assert {name: pairs for name, pairs in found_other.items() if pairs} == {}, "(recorded, said now)"
 

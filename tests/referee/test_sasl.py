@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dray.client import AuthenticationFailed, Dialer
-from dray.client.login import Login
-from dray.protocol.messages.metadata import MetadataRequest
-from dray.runtime import SystemRuntime
-from dray.security.sasl.client import ClientCredential
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client import AuthenticationFailed, Dialer
+from dray.kafka.client.login import Login
+from dray.kafka.protocol.messages.metadata import MetadataRequest
+from dray.kafka.sasl.client import ClientCredential
+from tests.referee.recording import record
 from tests.referee.sasl_dialogue import CLOSED, DIALOGUES, PASSWORD, hold
 from tests.referee.token_dialogues import AUDIENCE, ISSUER, OAUTHBEARER, write_keys
 from tests.services.dray import DrayProcess, drayd_path
@@ -106,8 +107,7 @@ async def test_recordings_are_what_kafka_says(name: str, kafka: str) -> None:
     notes = await hold(name, kafka)
     path = RECORDINGS / f"{name}.json"
     if RECORD:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(notes, indent=1) + "\n")
+        record(path, notes)
     assert notes == json.loads(path.read_text())
 
 

@@ -51,9 +51,40 @@ CASES: dict[str, AlertCase] = {
     "DrayClockDoubted": AlertCase(
         steady('dray_clock_doubted{instance="a"}', 1), steady('dray_clock_doubted{instance="a"}', 0)
     ),
+    "DrayMetadataHeld": AlertCase(
+        steady('dray_metadata_held{instance="a"}', 1), steady('dray_metadata_held{instance="a"}', 0)
+    ),
+    "DrayObjectsLost": AlertCase(
+        steady('dray_lost_objects{instance="a"}', 1), steady('dray_lost_objects{instance="a"}', 0)
+    ),
     "DrayForeignSegmentsMissing": AlertCase(
         steady('dray_foreign_segments_missing{instance="a"}', 2),
         steady('dray_foreign_segments_missing{instance="a"}', 0),
+    ),
+    "DrayPartitionsFailing": AlertCase(
+        growing('dray_errors_total{instance="f", api="Fetch", error="CORRUPT_MESSAGE"}', 60)
+        | growing('dray_partitions_asked_total{instance="f", api="Fetch"}', 6000),
+        # What a client sends damaged, or asks for where nothing is, is its own.
+        growing('dray_errors_total{instance="f", api="Produce", error="CORRUPT_MESSAGE"}', 60)
+        | growing('dray_partitions_asked_total{instance="f", api="Produce"}', 6000)
+        | growing('dray_partitions_acknowledged_total{instance="f"}', 5940)
+        | growing('dray_errors_total{instance="f", api="Fetch", error="OFFSET_OUT_OF_RANGE"}', 60)
+        | growing('dray_partitions_asked_total{instance="f", api="Fetch"}', 6000),
+    ),
+    "DrayNothingAcknowledged": AlertCase(
+        growing('dray_partitions_asked_total{instance="n", api="Produce"}', 6)
+        | steady('dray_partitions_acknowledged_total{instance="n"}', 1000),
+        growing('dray_partitions_asked_total{instance="n", api="Produce"}', 6)
+        | growing('dray_partitions_acknowledged_total{instance="n"}', 1)
+        | steady('dray_partitions_asked_total{instance="idle", api="Produce"}', 6),
+    ),
+    "DrayUnreadableValues": AlertCase(
+        steady('dray_unreadable_values{instance="a", kind="high watermark"}', 2),
+        steady('dray_unreadable_values{instance="a", kind="topic"}', 0),
+    ),
+    "DrayCertificateExpires": AlertCase(
+        steady('dray_certificate_expires_timestamp_seconds{instance="a", listener="clients"}', 13 * 86400),
+        steady('dray_certificate_expires_timestamp_seconds{instance="a", listener="clients"}', 15 * 86400),
     ),
     "DrayMetadataStoreFailing": AlertCase(
         growing('dray_metadata_failures_total{instance="a", operation="get", error="Unavailable"}', 60),
@@ -130,8 +161,10 @@ CASES: dict[str, AlertCase] = {
         | growing('process_start_time_seconds{instance="b", job="dray"}', 60),
     ),
     "DrayTablesBehind": AlertCase(
-        steady('dray_compaction_backlog_seconds{instance="a"}', 7200),
-        steady('dray_compaction_backlog_seconds{instance="a"}', 300),
+        steady('dray_compaction_backlog_seconds{instance="a"}', 300)
+        | steady('dray_compaction_left_tables{instance="a"}', 2),
+        steady('dray_compaction_backlog_seconds{instance="a"}', 300)
+        | steady('dray_compaction_left_tables{instance="a"}', 0),
     ),
     "DrayPutsExpensive": AlertCase(
         growing('dray_object_store_seconds_count{instance="a", operation="put"}', 60_000)

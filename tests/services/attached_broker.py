@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dray.config import FlagValue, Settings, load
+from dray.daemons.config import FlagValue, Settings, load
 from tests.services.dray import DrayProcess, drayd_path
 
 STORE = "old"
@@ -33,7 +33,7 @@ class AttachedBroker:
         return load(self.config, dict(self.broker.environment()), [data]).settings
 
     def migrate(self, word: str, topic: str, *arguments: str) -> str:
-        return self.run("migrate", word, topic, *arguments, "--yes")
+        return self.run("migrate", word, topic, *arguments, "--execute")
 
     def run(self, *words: str) -> str:
         """What `drayd` prints, on the stores of the broker."""

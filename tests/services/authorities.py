@@ -35,9 +35,13 @@ def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Authority:
-    def __init__(self, directory: Path, name: str = "CN=Dray tests") -> None:
+    """A root, or below another one (`above`)."""
+
+    def __init__(self, directory: Path, name: str = "CN=Dray tests", above: Authority | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        signer = above or self
+        self.serial = 1 if above is None else above.next_serial()
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
         self._serial = 1
@@ -46,16 +50,20 @@ class Authority:
         self._certificate = (
             x509.CertificateBuilder()
             .subject_name(self._name)
-            .issuer_name(self._name)
+            .issuer_name(signer._name)
             .public_key(self._key.public_key())
-            .serial_number(1)
+            .serial_number(self.serial)
             .not_valid_before(now - 10 * DAY)
             .not_valid_after(now + 10 * DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
+            .sign(signer._key, hashes.SHA256())
         )
         self.file.write_bytes(self._certificate.public_bytes(PEM))
+
+    def next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
 
     def issue(
         self,
@@ -65,7 +73,7 @@ class Authority:
         ends: timedelta = DAY,
     ) -> Identity:
         """`hosts`: names and addresses of a server. Times are counted from now."""
-        self._serial += 1
+        self.next_serial()
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
         names = [_general(host) for host in hosts]
         builder = (

@@ -8,9 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from dray.api.shared import checks as c
-from dray.protocol import ErrorCode, Request, Response
-from dray.protocol.messages import (
+from dray.broker.api.shared import checks as c
+from dray.kafka.acls import CLUSTER_NAME, AclResourceType
+from dray.kafka.protocol import ErrorCode, Request, Response
+from dray.kafka.protocol.messages import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -57,7 +58,6 @@ from dray.protocol.messages import (
     sync_group,
     update_features,
 )
-from dray.security.acls.model import CLUSTER_NAME, AclResourceType
 from tests.services.batches import batch, plain
 
 
@@ -198,15 +198,20 @@ def described_configs(kind: int, name: str) -> describe_configs.DescribeConfigsR
     )
 
 
-def altered(kind: int, name: str) -> alter_configs.AlterConfigsRequest:
+def altered(
+    kind: int, name: str, configs: Sequence[alter_configs.AlterableConfig] = ()
+) -> alter_configs.AlterConfigsRequest:
     return alter_configs.AlterConfigsRequest(
-        resources=[alter_configs.AlterConfigsResource(kind, name)], validate_only=True
+        resources=[alter_configs.AlterConfigsResource(kind, name, list(configs))], validate_only=True
     )
 
 
-def altered_more(kind: int, name: str) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
+def altered_more(
+    kind: int, name: str, configs: Sequence[incremental_alter_configs.AlterableConfig] = ()
+) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
     return incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=[incremental_alter_configs.AlterConfigsResource(kind, name)], validate_only=True
+        resources=[incremental_alter_configs.AlterConfigsResource(kind, name, list(configs))],
+        validate_only=True,
     )
 
 

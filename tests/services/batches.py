@@ -1,6 +1,6 @@
 """Record batches built byte by byte, true or with any lie a test wants to tell.
 
-Written apart from `dray.records` on purpose: the code under test must not vouch for itself.
+Written apart from `dray.kafka.records` on purpose: the code under test must not vouch for itself.
 """
 
 from __future__ import annotations

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.summary import CycleSummary
-from dray.config import Settings, load
-from dray.daemon.ownership import claimed_bucket
-from dray.daemon.pipeline import open_pipeline
-from dray.daemon.settings import compaction_settings, log_settings
-from dray.daemon.stores import open_stores
-from dray.log.clean_shares import CleanShares
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.daemons.assembly.settings import compaction_settings, log_settings
+from dray.daemons.assembly.stores import open_stores
+from dray.daemons.compactor.pipeline import open_pipeline
+from dray.daemons.config import Settings, load
+from dray.daemons.recovery.ownership import claimed_bucket
+from dray.log.jobs.clean_shares import CleanShares
+from dray.migration.entries.rows import ForeignRows
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.summary import CycleSummary
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 from tests.services.dray import DrayProcess
 
 
@@ -29,12 +30,12 @@ def clean(broker: DrayProcess, *, restart: bool = True) -> CycleSummary:
         stores = await open_stores(settings, runtime)
         try:
             pipeline = await open_pipeline(settings, runtime, stores)
+            interval = settings.cluster.tally_interval
+            guard = await claimed_bucket(stores, pipeline.cluster, runtime, interval)
             compactor = Compactor(
-                CompactorStores(
-                    pipeline.streams, stores.objects, await claimed_bucket(stores, pipeline.cluster, runtime)
-                ),
+                CompactorStores(pipeline.streams, stores.objects, guard),
                 runtime,
-                LocalUnitWriter(stores.objects, runtime),
+                LocalUnitWriter(stores.objects, runtime, ForeignRows(stores.objects, runtime)),
                 pipeline.tables,
                 pipeline.topics,
                 compaction_settings(settings),

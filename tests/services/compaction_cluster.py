@@ -11,36 +11,39 @@ from uuid import UUID
 
 from pyarrow import parquet
 
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, UnitWriter
-from dray.compaction.settings import CompactionSettings
-from dray.compaction.summary import CompactionObserver, CycleSummary
-from dray.log import Collector, Log, LogSettings
-from dray.log.deletions import MayDelete
-from dray.log.foreign_segments import ForeignSegments, ForeignStore
+from dray.broker.topics.compaction_requests import CompactionRequests
+from dray.broker.topics.live import LiveTopics
+from dray.broker.topics.model import Topic, TopicSettings
+from dray.kafka.records import Record, decode, twin, validate
+from dray.log import Collector, LogSettings
+from dray.log.life.deletions import MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import AppendResult, ReadRequest
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
+from dray.migration.entries.kind import ForeignEntries
+from dray.migration.entries.rows import ForeignRows
+from dray.migration.entries.segments import ForeignStore
 from dray.objects.memory import MemoryBucket
-from dray.records import Record, decode, twin, validate
-from dray.simulation.cluster.tables import MemoryCatalog, Table
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.model import Deliver, Progress, Unit, UnitAnswer, UnitFailed, UnitWriter
+from dray.tables.compaction.planning.shares import WHOLE, ShareNow
+from dray.tables.compaction.settings import CompactionSettings
+from dray.tables.compaction.summary import CompactionObserver, CycleSummary
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 from dray.tables.contract import CleanRange, TableChange, TableFile, Tables
-from dray.topics.compaction_requests import CompactionRequests
-from dray.topics.live import LiveTopics
-from dray.topics.model import Topic
-from dray.topics.settings import TopicSettings
+from dray_simulation.cluster.tables import MemoryCatalog, Table
+from dray_simulation.kernel.runtime import SimulatedRuntime
 from tests.services import room_settings
+from tests.services.attached_log import CACHE_BYTES, AttachedLog
 from tests.simulation.scripted import ScriptedObjects, ScriptedStore, ScriptedTables, bucket_is_ours
 
 DOMAINS = 2
 MANY = 1 << 30
 ALL = room_settings.compaction(
     takeover_seconds=0.0,
-    grace_seconds=0.0,
+    collect_grace=0.0,
     snapshot_keep_ms=0,
     failed_pause_seconds=60.0,
     collect_seconds=0.0,
@@ -49,7 +52,7 @@ ALL = room_settings.compaction(
 
 class CheckedCatalog(MemoryCatalog):
     """At no moment does a table show a record twice, or a key twice below a clean point that it publishes: as
-    `tables/iceberg/clean_points.py` does, where it has no file below that the change does not name."""
+    `tables/iceberg/snapshots.py` does, where it has no file below that the change does not name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +112,9 @@ class WatchedWriter:
         self.calls: list[list[Unit]] = []
         self.failing: dict[int, UnitFailed] = {}  # by stream
 
-    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+    async def write(
+        self, units: Sequence[Unit], progress: Progress | None = None, deliver: Deliver | None = None
+    ) -> list[UnitAnswer]:
         self.calls.append(list(units))
         failed = [
             replace(self.failing[unit.stream], stream=unit.stream, job=unit.job)
@@ -131,14 +136,15 @@ class Worker:
         observer: CompactionObserver | None,
         tables: bool,
         real_tables: Callable[[SimulatedRuntime], Tables] | None = None,
+        share: ShareNow = lambda: WHOLE,
     ) -> None:
         self.runtime = SimulatedRuntime(seed)
         self.contains = False  # whether what is not foreseen was meant to happen
         self.store = ScriptedStore(self.runtime, cluster.state, cluster.limits)
         self.objects = ScriptedObjects(self.runtime, cluster.bucket)
         self.tables = ScriptedTables(cluster.catalog, self.runtime)
-        foreign = ForeignSegments(self.objects, self.runtime, cluster.foreign)
-        self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime, foreign))
+        rows = ForeignRows(self.objects, self.runtime, cluster.foreign)
+        self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime, rows))
         self.streams = StreamStore(self.store, DOMAINS, cluster.settings.producer_expiry_ms)
         self.compactor = Compactor(
             CompactorStores(self.streams, self.objects, cluster.may_delete),
@@ -150,6 +156,7 @@ class Worker:
             room_settings.log(),
             observer,
             requests=CompactionRequests(self.store, self.runtime) if cluster.requests else None,
+            share=share,
         )
 
     async def once(self) -> CycleSummary:
@@ -168,12 +175,12 @@ class Cluster:
     limits: Limits | None = None
     settings: LogSettings = field(
         default_factory=lambda: room_settings.log(
-            max_object_bytes=1,
+            object_bytes=1,
             retry_seconds=0.001,
             settle_seconds=0.01,
-            orphan_seconds=10.0,
+            orphan_ttl=10.0,
             job_seconds=10.0,
-            grace_seconds=0.0,
+            collect_grace=0.0,
         )
     )
     state: MemoryState = field(default_factory=MemoryState)
@@ -196,17 +203,17 @@ class Cluster:
         self.log = self.new_log()
         self.streams = StreamStore(self.store, DOMAINS, self.settings.producer_expiry_ms)
 
-    def new_log(self, **changes: Any) -> Log:
+    def new_log(self, **changes: Any) -> AttachedLog:
         """As another broker sees it: nothing is cached."""
         settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0, **changes)
-        return Log(
+        return AttachedLog(
             self.store,
             self.objects,
             self.runtime,
             DOMAINS,
             settings,
             may_delete=self.may_delete,
-            foreign=self.foreign,
+            stores=self.foreign,
         )
 
     def worker(
@@ -214,9 +221,10 @@ class Cluster:
         settings: CompactionSettings = ALL,
         observer: CompactionObserver | None = None,
         tables: bool = True,
+        share: ShareNow = lambda: WHOLE,
     ) -> Worker:
         self._seeds += 1
-        return Worker(self, self._seeds, settings, observer, tables, self.real_tables)
+        return Worker(self, self._seeds, settings, observer, tables, self.real_tables, share)
 
     async def topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
         streams = await self.log.create_streams(partitions)
@@ -331,11 +339,11 @@ class Cluster:
             self.runtime,
             self.settings,
             may_delete=self.may_delete,
-            foreign=self.foreign,
+            outside=ForeignEntries(self.objects, self.runtime, self.foreign, CACHE_BYTES),
         )
         for _ in range(3):
             await collector.run()
-            await asyncio.sleep(self.settings.orphan_seconds + 1)
+            await asyncio.sleep(self.settings.orphan_ttl + 1)
         last = self.worker()
         await last.once()
         await asyncio.sleep(1)

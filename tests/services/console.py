@@ -16,13 +16,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dray.config import load
-from dray.daemon.stores import open_metadata
+from dray.base.runtime import SystemRuntime
+from dray.broker.topics.model import decode_topic
+from dray.daemons.assembly.stores import open_metadata
+from dray.daemons.config import load
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.migration.record import NO_TIER, MigrationState, encode_migration
-from dray.runtime import SystemRuntime
-from dray.topics.model import decode_topic
 from tests.services.dray import OPENER, DrayProcess, drayd_path
 from tests.services.process import ServerProcess, free_port, free_ports
 from tests.services.two_builds import MIGRATION

@@ -33,17 +33,26 @@ HELD_UP = b"the event loop was held up"
 
 
 UNLESS_ASKED = {
+    "DRAY_CLUSTER__TALLY_INTERVAL": "500ms",
     "DRAY_COMPACTION__ENABLED": "false",
     "DRAY_CONSOLE__ENABLED": "false",
     "DRAY_GROUPS__INITIAL_REBALANCE_DELAY": "100ms",
     "DRAY_LOG__RETENTION_INTERVAL": "30d",
+    "DRAY_METADATA__BALLAST": "0",
 }
-"""Unless a test asks for it, neither Spark nor a console is started beside a broker, a new group does not
-wait three seconds for more members, and retention does not come by: tests write records of years ago."""
+"""Unless a test asks for it, a process soon knows whether it is the cluster, neither Spark nor a console is
+started beside a broker, a new group does not wait three seconds for more members, and retention does not come
+by: tests write records of years ago. The directories of hundreds of brokers are kept: without ballast."""
 
 FOR_ALL: dict[str, str] = json.loads(os.environ.get("DRAY_TEST_SETTINGS", "{}"))
 """Settings of every broker that does not have its own, by hand: `{"DRAY_LOG__RETENTION_INTERVAL": "1s"}`
 shows which tests lean on the time that they take."""
+
+
+def with_knobs(settings: Mapping[str, str]) -> dict[str, str]:
+    """What has to be in the environment beside settings such as `DRAY_TEST_KNOB__LOG__COLLECT_SECONDS`."""
+    knobs = any(name.startswith("DRAY_TEST_KNOB__") for name in settings)
+    return {"PYTHONPATH": str(Path(__file__).parent / "knobs")} if knobs else {}
 
 
 class DrayProcess(ServerProcess):
@@ -91,7 +100,8 @@ class DrayProcess(ServerProcess):
     def environment(self) -> Mapping[str, str]:
         """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        return inherited | UNLESS_ASKED | store_settings(self.data_directory) | FOR_ALL | self.settings
+        given = UNLESS_ASKED | store_settings(self.data_directory) | FOR_ALL | self.settings
+        return inherited | given | with_knobs(given)
 
     def spawn(self) -> None:
         super().spawn()

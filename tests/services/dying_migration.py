@@ -14,9 +14,10 @@ from typing import Any
 from unittest import mock
 
 from dray.cli.main import main
-from dray.migration import attach, live_migration
-from dray.migration.attach import Attacher
-from dray.migration.live_migration import LiveMigration
+from dray.migration.attach import steps as attach
+from dray.migration.attach.steps import Attacher
+from dray.migration.live import migration as live_migration
+from dray.migration.live.migration import LiveMigration
 from tests.services.dray import freeze_process
 
 STEPS = frozenset(attach.FAILPOINTS) | frozenset(live_migration.FAILPOINTS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dray.protocol.headers import parse_request_header
-from dray.protocol.messages.fetch import FetchRequest
-from dray.protocol.messages.schemas import ApiKey
+from dray.kafka.protocol.frames import parse_request_header
+from dray.kafka.protocol.messages.fetch import FetchRequest
+from dray.kafka.protocol.messages.schemas import ApiKey
 
 
 class SeenFetch(NamedTuple):

@@ -45,12 +45,14 @@ def run_helm(directory: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def render(directory: Path, chart: Path, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def render(
+    directory: Path, chart: Path, values: dict[str, Any] | None = None, release: str = "test"
+) -> list[dict[str, Any]]:
     """The objects that a chart makes."""
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "values.yaml"
     file.write_text(yaml.safe_dump(values or {}))
     # Built without a release's flags, it takes itself for one of an old cluster.
     options = ["--namespace", "data", "--values", str(file), "--kube-version", "1.30.0"]
-    text = run_helm(directory, "template", "test", str(chart), *options)
+    text = run_helm(directory, "template", release, str(chart), *options)
     return [found for found in yaml.safe_load_all(text) if found]

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dray.security.https import HttpsAddress, parse_address
+from dray.base.https import HttpsAddress, parse_address
 from tests.services.authorities import Authority
 
 

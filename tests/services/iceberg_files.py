@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dray.compaction.paths import file_path, unit_prefix
-from dray.log.written_file import WrittenFile
-from dray.parquet.schema import LEAF_IDS, file_schema
-from dray.parquet.statistics import ColumnSizes
+from dray.log.jobs.values import WrittenFile
+from dray.log.parquet.statistics import ColumnSizes
+from dray.log.parquet.writer import LEAF_IDS, file_schema
+from dray.tables.compaction.paths import file_path, unit_prefix
 from dray.tables.contract import TableChange, TableFile, TopicTable
 
 T0 = 1_700_000_000_000
@@ -28,6 +28,7 @@ class TopicFiles:
     root: Path
     topic: TopicTable = field(default_factory=lambda: TopicTable("orders", uuid4()))
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    written: list[TableFile] = field(default_factory=list)
 
     def write(
         self,
@@ -85,7 +86,8 @@ class TopicFiles:
             columns=columns,
             split_offsets=splits,
         )
-        return TableFile(partition, written)
+        self.written.append(TableFile(partition, written))
+        return self.written[-1]
 
     def change(self, job: str, *added: TableFile, removed: tuple[str, ...] = ()) -> TableChange:
         return TableChange(job, added, removed)

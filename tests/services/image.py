@@ -222,7 +222,7 @@ def _has(kind: str, name: str) -> bool:
 
 def base_name() -> str:
     """Of the one image that the Dockerfile builds upon."""
-    [name] = set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    [name] = re.findall(r"^ARG BASE=(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     return f"docker.io/library/{name}"
 
 

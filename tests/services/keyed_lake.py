@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from dray.compaction.settings import CompactionSettings
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.tables.iceberg.schema import ENDS
-from dray.tables.snapshots import parse_ends
+from dray.tables.compaction.settings import CompactionSettings
+from dray.tables.contract import parse_ends
+from dray.tables.iceberg.view import ENDS
+from dray_simulation.kernel.runtime import SimulatedRuntime
 from tests.services.compaction_cluster import ALL
 from tests.services.keyed_log import append_keyed
 from tests.services.lake import Lake
@@ -25,7 +25,7 @@ PARTITIONS = 2
 KEYS = (b"", b"a", b"b", b"c", b"d", b"e")
 RETENTION_MS = 100_000
 # Nothing that an older snapshot names is deleted.
-KEPT = replace(ALL, snapshot_keep_ms=10**9, grace_seconds=1e9, wal_max_age_ms=0)
+KEPT = replace(ALL, snapshot_keep_ms=10**9, collect_grace=1e9, wal_max_age=0.0)
 # Any stream is too large for one merge, and files stay small: it is cleaned in rounds.
 BY_ROUNDS = replace(KEPT, bottom_raw_bytes=0, target_file_bytes=1)
 _DOCUMENT = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dray.broker.topics.model import Topic
+from dray.kafka.records import Record, decode, read_header, twin, validate
+from dray.kafka.records.header import CONTROL
 from dray.log.types import ReadRequest
-from dray.records import Record, decode, read_header, twin, validate
-from dray.records.header import CONTROL
-from dray.topics.model import Topic
 from tests.services.compaction_cluster import MANY, Cluster
 
 Row = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, timestamp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dray.security.scram_credentials import ScramCredential, ScramMechanism
+from dray.kafka.sasl.credentials import ScramCredential, ScramMechanism
 
 
 class KnownUsers:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.broker.topics.model import Topic
 from dray.tables.iceberg.locations import locations
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables
-from dray.topics.model import Topic
+from dray_simulation.kernel.runtime import SimulatedRuntime
 from tests.services.compaction_cluster import Cluster
 
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dray.client import KafkaConnection
-from dray.protocol.headers import parse_request_header, parse_response_header
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.produce import ProduceRequest, ProduceResponse
-from dray.protocol.messages.schemas import ApiKey
-from dray.records import decode
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.frames import parse_request_header, parse_response_header
+from dray.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from dray.kafka.protocol.messages.schemas import ApiKey
+from dray.kafka.records import decode
 from tests.services.batches import joined
 
 FETCH_VERSION = 12

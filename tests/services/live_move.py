@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dray.foreign.batches import walk_batches
-from dray.log.foreign_pieces import as_data
-from dray.records import decode
+from dray.kafka.records import decode
+from dray.migration.entries.pieces import as_data
+from dray.migration.formats.batches import walk_batches
 from tests.services.clients.steady import SteadyProducer
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.dying_migration import dying, environment
@@ -101,10 +101,12 @@ class LiveMove:
     def link(self, topic: str, *more: str, tiered: bool = False, dies: str | None = None) -> None:
         store = ("--from", STORE, "--layout", "kafka-tiered") if tiered else ()
         code = 0 if dies is None else -signal.SIGKILL
-        self.run("link", topic, "--from-cluster", SOURCE, *store, *more, "--yes", code=code, step=dies)
+        words = (topic, "--from-cluster", SOURCE, "--open-to-all", *store, *more, "--execute")
+        self.run("link", *words, code=code, step=dies)
 
     def switch(self, topic: str, fence: str = "acl", *more: str, code: int | None = 0) -> str:
-        return self.run("switch", topic, "--fence", fence, "--yes", *more, code=code)
+        stopped = "--consumers-stopped"  # what they commit is looked at by the tests themselves
+        return self.run("switch", topic, "--fence", fence, stopped, "--execute", *more, code=code)
 
     def status(self, topic: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.run("status", topic, "--json"))

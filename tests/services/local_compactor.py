@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import UnitWriter
-from dray.config import Settings, load
-from dray.daemon import compactor
-from dray.daemon.stores import open_stores
-from dray.runtime import Runtime
+from dray.base.runtime import Runtime
+from dray.daemons.assembly.stores import open_stores
+from dray.daemons.compactor import process as compactor
+from dray.daemons.config import Settings, load
+from dray.migration.entries.rows import ForeignRows
+from dray.tables.compaction.model import UnitWriter
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 from tests.services.dray import OPENER, DrayProcess
 from tests.services.process import ServerProcess, free_port
 
@@ -50,8 +50,9 @@ class LocalCompactor(ServerProcess):
             return False
 
 
-async def _open_writer(settings: Settings, runtime: Runtime, _stack: ExitStack) -> UnitWriter:
-    return LocalUnitWriter((await open_stores(settings, runtime)).objects, runtime)
+async def _open_writer(settings: Settings, runtime: Runtime, *_: object) -> UnitWriter:
+    stores = await open_stores(settings, runtime)
+    return LocalUnitWriter(stores.objects, runtime, ForeignRows(stores.objects, runtime, stores.foreign))
 
 
 if __name__ == "__main__":

@@ -8,18 +8,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dray.client.cluster import Cluster
-from dray.client.connection import Dialer
-from dray.client.errors import ClientError, check
-from dray.foreign.batches import walk_batches
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from dray.protocol.messages.offset_for_leader_epoch import (
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client.cluster import Cluster
+from dray.kafka.client.connection import Dialer
+from dray.kafka.client.errors import ClientError, check
+from dray.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from dray.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from dray.kafka.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from dray.runtime import SystemRuntime
+from dray.migration.formats.batches import walk_batches
 from tests.services.batches import joined
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

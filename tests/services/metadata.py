@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.services.oxia import OxiaStandalone
 from tests.services.remote import remote_settings
@@ -38,3 +39,15 @@ def oxia_of(data_directory: Path) -> OxiaStandalone:
     server = OxiaStandalone(data_directory / "oxia", shards=2)
     server.start()
     return server
+
+
+def over_tls(
+    authority: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    server_name: str | None = None,
+) -> dict[str, Any]:
+    """Settings of the servers of an engine."""
+    files = {"ca_file": authority, "certificate_file": certificate, "key_file": key}
+    given = {name: None if path is None else str(path) for name, path in files.items()}
+    return {"tls": True, "server_name": server_name, **given}

@@ -14,9 +14,10 @@ import yaml
 from typer.testing import CliRunner
 
 from dray.cli.main import app
-from dray.daemon.failures import Failure
+from dray.daemons.assembly.failures import Failure
 from tests.services.dray import drayd_path
 from tests.services.process import free_port
+from tests.services.s3 import BUCKET, S3Process
 
 SECONDS = 120
 
@@ -25,9 +26,15 @@ class MigratingDray:
     """A broker with the migrator that `drayd up` runs beside it."""
 
     def __init__(
-        self, directory: Path, sources: Mapping[str, object], stores: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        sources: Mapping[str, object],
+        stores: Mapping[str, str] | None = None,
+        security: Mapping[str, object] | None = None,
+        s3: S3Process | None = None,
     ) -> None:
-        """`sources`: as `upstream.clusters` has them."""
+        """`sources`: as `upstream.clusters` has them; `security`: the section of the config. With `s3`, all
+        stores are there."""
         self.directory = directory
         self.bootstrap = f"127.0.0.1:{free_port()}"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
@@ -43,7 +50,18 @@ class MigratingDray:
             "data_dir": str(directory / "data"),
             "upstream": {**upstream, "give_up_time": "1m"},
             "foreign": {"stores": dict(stores or {})},
+            "security": dict(security or {}),
         }
+        if s3 is not None:
+            client = {"options": s3.options(), "secrets": s3.secrets()}
+            config["objects"] = {"url": f"s3://{BUCKET}/{directory.name}", **client}
+            config["foreign"] = {
+                "stores": dict(stores or {}),
+                **{
+                    part: {f"{store}.{name}": value for store in stores or {} for name, value in each.items()}
+                    for part, each in client.items()
+                },
+            }
         self.config.write_text(yaml.safe_dump(config))
         self.log = directory / "broker.log"
         with self.log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""An operator who types what `docs/migration.md` says: only the port is another one."""
+"""An operator who types what the pages of migration say: only the port is another one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.services.dray import drayd_path
 from tests.services.process import free_port
 
-CHAPTER = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+CHAPTER = (DOCS / "migration.md").read_text()
+LIVE_CHAPTER = (DOCS / "migration-live.md").read_text()
 SECONDS = 120
 
 

@@ -9,23 +9,24 @@ from threading import Event, Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from dray.client.cluster import Cluster
-from dray.client.records import fetch, joined
-from dray.foreign.batches import walk_batches
+from dray.base.runtime import SystemRuntime
+from dray.kafka.client.cluster import Cluster
+from dray.kafka.client.records import fetch, joined
+from dray.kafka.records import HEADER_SIZE, read_header
 from dray.log import Log
-from dray.log.foreign_attach import AttachedStream, lay_down
 from dray.log.origins import CLASSIC
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
 from dray.metadata.sqlite import SqliteStore
-from dray.objects.local import LocalStore
-from dray.records import HEADER_SIZE, read_header
-from dray.runtime import SystemRuntime
+from dray.migration.entries.lay_down import AttachedStream, lay_down
+from dray.migration.formats.batches import walk_batches
+from dray.objects.local.store import LocalStore
 from tests.services import room_settings
+from tests.services.attached_log import AttachedLog
 from tests.simulation.scripted import bucket_is_ours
-from tests.unit.log.foreign_harness import EPOCH
 from tests.unit.log.harness import DOMAINS
-from tests.unit.log.mirror_harness import committed_in
+from tests.unit.migration.entries.foreign_harness import EPOCH
+from tests.unit.migration.mirror.mirror_harness import committed_in
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
@@ -37,12 +38,12 @@ def transactional(bootstrap: str, name: str) -> Producer:
 @asynccontextmanager
 async def embedded_log(
     folder: Path, runtime: SystemRuntime, partitions: int, starts: Mapping[int, int] | None = None
-) -> AsyncIterator[tuple[Log, dict[int, int]]]:
+) -> AsyncIterator[tuple[AttachedLog, dict[int, int]]]:
     """A log of Dray, with a stream for each partition that its source owns, from these offsets on."""
     store = SqliteStore(folder / "metadata.sqlite", runtime)
     await store.open()
     objects = await LocalStore.open(folder / "objects", runtime)
-    log = Log(store, objects, runtime, DOMAINS, room_settings.log(), may_delete=bucket_is_ours)
+    log = AttachedLog(store, objects, runtime, DOMAINS, room_settings.log(), may_delete=bucket_is_ours)
     await log.start()
     try:
         streams = dict(enumerate(await log.take_stream_ids(partitions)))

@@ -8,9 +8,10 @@ import re
 import signal
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import grpc
 import yaml
@@ -22,6 +23,7 @@ from tests.services.oxia_build import flags, require_oxia
 from tests.services.process import POLL_SECONDS, NotReady, ServerProcess, free_port
 
 NAMESPACE = "dray-tests"
+RUNNING: Final = re.compile(r"^oxia_coordinator_node_running\{.*\} (\d)", re.MULTILINE)
 
 
 def leaders(address: str, namespace: str, timeout: float = 1.0) -> dict[int, str]:
@@ -42,6 +44,11 @@ def leaders(address: str, namespace: str, timeout: float = 1.0) -> dict[int, str
             assignments = answer.namespaces[namespace].assignments
             return {assignment.shard: assignment.leader for assignment in assignments}
     return {}
+
+
+def all_run(metrics: str) -> bool:
+    """Whether a coordinator counts each of its nodes as running; true where it does not say."""
+    return set(RUNNING.findall(metrics)) <= {"1"}
 
 
 class OxiaProcess(ServerProcess):
@@ -204,6 +211,18 @@ class OxiaCoordinator(OxiaProcess):
     def is_ready(self) -> bool:
         return True  # what counts is whether the nodes know their shards
 
+    def counts_all_as_running(self) -> bool:
+        """A coordinator replaces a leader when it stops to count it as running. One that it does not count
+        yet is never replaced: it was not there when the coordinator looked for it at its start, or was
+        restarted, and for its next look the coordinator takes 5 to 15 seconds, and longer each time. A
+        version without this figure counts all."""
+        address = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        try:
+            with urllib.request.urlopen(address, timeout=1.0) as answer:
+                return all_run(answer.read().decode())
+        except OSError:
+            return False
+
 
 class OxiaCluster:
     """Three nodes and a coordinator; every shard on all three. Without `sync` they do not wait for the disk,
@@ -230,17 +249,22 @@ class OxiaCluster:
         return [node.address for node in self.nodes]
 
     def spawn(self) -> None:
-        """Begin to start. A coordinator tells a new node its shards only after 5 to 15 seconds."""
-        for process in (*self.nodes, self.coordinator):
-            process.spawn()
+        """Begin to start. The coordinator comes last: for a node that it does not find at once it looks again
+        after 5 to 15 seconds."""
+        for node in self.nodes:
+            node.spawn()
+        for node in self.nodes:
+            node.wait_until_ready()
+        self.coordinator.spawn()
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Every shard has a leader, and any node may be harmed: another one will take its place."""
         deadline = time.monotonic() + timeout
         for node in self.nodes:
             node.wait_until_ready(timeout)
-        while not self._led():
+        while not (self._led() and self.coordinator.counts_all_as_running()):
             if time.monotonic() > deadline:
-                raise NotReady(f"no leaders after {timeout:.0f} s:\n{self.coordinator.log_tail()}")
+                raise NotReady(f"not whole after {timeout:.0f} s:\n{self.coordinator.log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def start(self) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.azurite import require_azurite
 from tests.services.browser import require_browser
 from tests.services.clients.go_client import require_franz, require_sarama
 from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
+from tests.services.kubernetes import require_kubeconform, require_schemas
 from tests.services.maven import require_kafka_jars, require_kafka_tools
 from tests.services.oxia_build import require_oxia
 from tests.services.prometheus import require_prometheus
@@ -33,7 +35,10 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "etcd": require_etcd,
     "Oxia": require_oxia,
     "an S3 server": require_s3,
+    "Azurite": require_azurite,
     "Helm": require_helm,
+    "kubeconform": require_kubeconform,
+    "Kubernetes' schemas": require_schemas,
     "Chromium": require_browser,
     "Prometheus": require_prometheus,
     "franz-go": require_franz,

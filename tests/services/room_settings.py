@@ -1,21 +1,21 @@
-"""What rooms take, for tests: what the config gives them by default, with what a test changes.
-
-Rooms have no defaults of their own for what is in the config.
-"""
+"""What rooms take, for tests: what the config gives them by default, with what a test changes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Final
 
-from dray.api.shared import ApiSettings
-from dray.compaction.settings import CompactionSettings
-from dray.config import FlagValue, load
-from dray.daemon import settings as translated
-from dray.groups.coordinator import GroupsSettings
+from dray.broker.api.shared import ApiSettings
+from dray.broker.server import ServerSettings
+from dray.broker.settings import GroupsSettings, TopicsOptions
+from dray.daemons.assembly import settings as translated
+from dray.daemons.config import FlagValue, load
 from dray.log import LogSettings
-from dray.server import ServerSettings
-from dray.topics import TopicsOptions
+from dray.log.append.carry import CarryLimits
+from dray.metadata import contract
+from dray.metadata.etcd import settings as etcd
+from dray.metadata.oxia import settings as oxia
+from dray.tables.compaction.settings import CompactionSettings
 
 # What the config leaves to the machine is the same on every machine here.
 CONFIG: Final = load(
@@ -24,17 +24,21 @@ CONFIG: Final = load(
     [
         FlagValue("test", "objects.url", "memory:"),
         FlagValue("test", "log.tail_cache_bytes", "128MiB"),
-        FlagValue("test", "log.audit_interval", "1h"),
     ],
 ).settings
 
+EMBEDDED: Final = CarryLimits.of(contract.EMBEDDED)
+ETCD: Final = CarryLimits.of(etcd.INLINE)
+BY_ENGINE: Final = {"sqlite": EMBEDDED, "oxia": CarryLimits.of(oxia.INLINE), "etcd": ETCD}
+"""Small appends of the engines."""
+
 
 def log(**changes: Any) -> LogSettings:
-    return replace(translated.log_settings(CONFIG), **changes)
+    return replace(translated.log_settings(CONFIG), **{"audit_every_rounds": 60, **changes})
 
 
 def topics(**changes: Any) -> TopicsOptions:
-    return replace(translated.topics_options(CONFIG), **changes)
+    return replace(CONFIG.topics, **changes)
 
 
 def groups(**changes: Any) -> GroupsSettings:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,15 @@ class SecuredKafka(KafkaProcess):
             "sasl.password": password_of(user),
         }
 
-    def command_config(self, user: str, file: Path) -> dict[str, str]:
-        """As an entry of `upstream.clusters`, with a file of properties as Kafka's own tools read it."""
+    def command_config(self, user: str, file: Path, brokers: str | None = None) -> dict[str, str]:
+        """As an entry of `upstream.clusters`, with a file of properties as Kafka's own tools read it.
+        `brokers`: the user with which they pass on what clients produce."""
+        found = {"bootstrap": self.secure, "command_config": self._properties_of(user, file)}
+        if brokers is not None:
+            found["forward_config"] = self._properties_of(brokers, file.with_suffix(".brokers"))
+        return found
+
+    def _properties_of(self, user: str, file: Path) -> str:
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
         file.write_text(
             "security.protocol=SASL_SSL\n"
@@ -95,7 +103,7 @@ class SecuredKafka(KafkaProcess):
             f"ssl.truststore.location={self._authority.file}\n"
             f'sasl.jaas.config={module} required username="{user}" password="{password_of(user)}";\n'
         )
-        return {"bootstrap": self.secure, "command_config": str(file)}
+        return str(file)
 
     def allow(self, *commands: str) -> None:
         """What `kafka-acls --add --allow-principal` does, read word for word."""
@@ -103,6 +111,28 @@ class SecuredKafka(KafkaProcess):
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for done in admin.create_acls(wanted).values():
             done.result(60)
+
+    @contextmanager
+    def allowing(self, *commands: str) -> Iterator[None]:
+        """For a while: what a right opens is open to every test that comes after it."""
+        self.allow(*commands)
+        yield
+        given = [
+            AclBindingFilter(
+                each.restype,
+                each.name,
+                each.resource_pattern_type,
+                each.principal,
+                each.host,
+                each.operation,
+                each.permission_type,
+            )
+            for command in commands
+            for each in _bindings(command)
+        ]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for taken in admin.delete_acls(given).values():
+            taken.result(60)
 
     def acls(self, topic: str) -> list[tuple[str, str]]:
         """Operation and permission of all on this very topic that are for everybody."""

@@ -13,13 +13,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tests.services.iceberg_rest import require_spark_jars
 
 START_SECONDS = 120
+PLACE = ("partition", "offset")
 
 
 class SparkError(Exception):
@@ -76,15 +77,25 @@ class SparkSql:
         found: list[list[Any]] = self._ask(asked)
         return found
 
-    def log(self, options: Mapping[str, str], where: str = "true") -> list[list[Any]]:
+    def log(
+        self, options: Mapping[str, str], where: str = "true", schema: str | None = None
+    ) -> list[list[Any]]:
         """Rows that our data source reads, in order."""
-        found: list[list[Any]] = self._ask({"format": "dray", "options": options, "where": where})
+        request = {"format": "dray", "options": options, "where": where, "schema": schema}
+        found: list[list[Any]] = self._ask(request)
         return found
 
-    def log_stream(self, options: Mapping[str, str], checkpoint: Path, fail: bool = False) -> list[list[Any]]:
+    def log_stream(
+        self,
+        options: Mapping[str, str],
+        checkpoint: Path,
+        fail: bool = False,
+        columns: Sequence[str] = PLACE,
+    ) -> list[list[Any]]:
         """Partition and offset of all that a stream over the log has written so far. To `fail` is to lose
         the end of its last batch, as a crash does."""
         request = {"format": "dray", "options": options, "checkpoint": str(checkpoint), "fail": fail}
+        request["columns"] = list(columns)
         found: list[list[Any]] = self._ask(request)
         return found
 
@@ -149,10 +160,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _written(spark: Any, source: Any, checkpoint: str) -> list[Any]:
+def _written(spark: Any, source: Any, checkpoint: str, columns: Sequence[str] = PLACE) -> list[Any]:
     """Run a stream over what there is now, and give what it and earlier ones wrote."""
     query = (
-        source.select("partition", "offset")
+        source.select(*columns)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{checkpoint}/checkpoint")
         .option("path", f"{checkpoint}/out")
@@ -160,7 +171,7 @@ def _written(spark: Any, source: Any, checkpoint: str) -> list[Any]:
         .start()
     )
     query.awaitTermination(240)
-    rows = spark.read.schema("partition int, offset bigint").parquet(f"{checkpoint}/out").collect()
+    rows = spark.read.schema(source.select(*columns).schema).parquet(f"{checkpoint}/out").collect()
     return sorted(list(row) for row in rows)
 
 
@@ -179,8 +190,11 @@ def _of_log(spark: Any, request: Mapping[str, Any]) -> list[Any]:
         if request["fail"]:
             _lose_last_commit(request["checkpoint"])
         source = spark.readStream.format("dray").options(**request["options"]).load()
-        return _written(spark, source, request["checkpoint"])
-    found = spark.read.format("dray").options(**request["options"]).load().where(request["where"])
+        return _written(spark, source, request["checkpoint"], request["columns"])
+    reader = spark.read.format("dray").options(**request["options"])
+    if request.get("schema"):
+        reader = reader.schema(request["schema"])
+    found = reader.load().where(request["where"])
     if request.get("count"):
         return [[found.rdd.getNumPartitions()]]
     return [_plain(tuple(row)) for row in found.orderBy("partition", "offset").collect()]
@@ -206,7 +220,7 @@ def main() -> None:
                 rows = [_plain(tuple(row)) for row in spark.sql(request["sql"]).collect()]
             print(json.dumps({"rows": rows}), flush=True)
         except Exception as error:  # whatever it is, the test is to hear of it
-            print(json.dumps({"error": " ".join(str(error).split())[:2000]}), flush=True)
+            print(json.dumps({"error": " ".join(str(error).split())[:4000]}), flush=True)
     spark.stop()
 
 

@@ -12,51 +12,47 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from dray.cluster import AUTOMATIC, AdvertisedListener, Broker, ClockGuard, Membership, open_cluster
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.settings import CompactionSettings
-from dray.groups import classic
-from dray.groups.coordinator import Groups
-from dray.groups.coordinator.configs import SESSION_TIMEOUT
-from dray.groups.coordinator.sweep import sweep
-from dray.groups.followed import CopiedOffset, CopiedTopic, CopyState, GroupCopy, encode_copy
-from dray.groups.offsets import CommittedOffset
+from dray.broker.cluster import AUTOMATIC, AdvertisedListener, Broker, ClockGuard, Membership, open_cluster
+from dray.broker.cluster.tally import Tally, encode_tally
+from dray.broker.groups import classic
+from dray.broker.groups.coordinator import Groups
+from dray.broker.groups.coordinator.configs import SESSION_TIMEOUT
+from dray.broker.groups.coordinator.sweep import sweep
+from dray.broker.groups.offsets import CommittedOffset
+from dray.broker.security.acls.store import Acls
+from dray.broker.security.quotas.store import Quotas
+from dray.broker.security.users import Upsertion, Users
+from dray.broker.topics import NewTopic, Topic, Topics
+from dray.broker.topics.compaction_requests import CompactionRequests
+from dray.broker.topics.live import StoredTopics
+from dray.broker.topics.retention import RetentionLoop
+from dray.daemons.recovery.backups import StoredBackup, encode_stored_backup
+from dray.kafka.acls import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.quotas import PRODUCER_BYTE_RATE, QuotaEntity
+from dray.kafka.records import Record, twin, validate
+from dray.kafka.sasl.credentials import ScramMechanism, make_credential
 from dray.log import Log, wal_keys
-from dray.log.carry import EMBEDDED
-from dray.log.cleaned import Cleaned, CleanPoint
-from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
-from dray.log.retention import Retention
+from dray.log.jobs.cleaned import Cleaned, CleanPoint
+from dray.log.life.lifecycle import KEEP_CLOSED_DAYS, Epochs, encode_epochs, note_closed
+from dray.log.life.retention import Retention
 from dray.log.stream_store import StreamStore
+from dray.log.wal import object_path
 from dray.metadata import keys
 from dray.metadata.contract import Put, StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.migration.leases import MigrationLeases
-from dray.migration.record import MigrationRecord, Migrations, MigrationState
-from dray.migration.stragglers import PartitionProgress, StragglerProgress, encode_progress
+from dray.migration.groups.copy import CopiedOffset, CopiedTopic, CopyState, GroupCopy, encode_copy
+from dray.migration.groups.gate import GroupGate
+from dray.migration.live.stragglers import PartitionProgress, StragglerProgress, encode_progress
+from dray.migration.record import MigrationLeases, MigrationRecord, Migrations, MigrationState
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.protocol import ErrorCode
-from dray.records import Record, twin, validate
-from dray.security.acls.model import (
-    AclBinding,
-    AclOperation,
-    AclResourceType,
-    PatternType,
-    Permission,
-)
-from dray.security.acls.store import Acls
-from dray.security.quotas.limits import PRODUCER_BYTE_RATE, QuotaEntity
-from dray.security.quotas.store import Quotas
-from dray.security.scram_credentials import ScramMechanism, make_credential
-from dray.security.users import Upsertion, Users
-from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.topics import NewTopic, Topic, Topics
-from dray.topics.compaction_requests import CompactionRequests
-from dray.topics.live import StoredTopics
-from dray.topics.retention import RetentionLoop
-from dray.wal import object_path
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.settings import CompactionSettings
+from dray.tables.compaction.writing.executor import LocalUnitWriter
+from dray_simulation.cluster.tables import MemoryCatalog, MemoryTables
+from dray_simulation.kernel.runtime import SimulatedRuntime
 from tests.services import room_settings
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.scripted import bucket_is_ours
 
 GROUP_COPY = GroupCopy(
@@ -96,24 +92,24 @@ ALICE_READS = AclBinding(
 MANY = 1 << 30
 RETENTION_SECONDS = 300.0
 LOG = room_settings.log(
-    max_object_bytes=1,
+    object_bytes=1,
     retry_seconds=0.001,
     settle_seconds=0.01,
-    orphan_seconds=5.0,
+    orphan_ttl=5.0,
     job_seconds=5.0,
-    grace_seconds=1.0,
+    collect_grace=1.0,
     collect_seconds=1e9,  # rounds are run by the tests
     pack_look_seconds=1e9,
     carry=EMBEDDED,
 )
 CLEANING = room_settings.compaction(
     takeover_seconds=0.0,
-    grace_seconds=1.0,
+    collect_grace=1.0,
     snapshot_keep_ms=0,
     failed_pause_seconds=0.0,
     collect_seconds=0.0,
 )
-KEEPING = replace(CLEANING, grace_seconds=1e9, snapshot_keep_ms=10**12, drop_tables=False)
+KEEPING = replace(CLEANING, collect_grace=1e9, snapshot_keep_ms=10**12, drop_tables=False)
 
 
 class Process:
@@ -152,6 +148,7 @@ class Process:
             self.membership,
             DOMAINS,
             room_settings.groups(sweep_interval=1e9),
+            admission=GroupGate(self.store, self.runtime, DOMAINS),
         )
         await self.groups.start()
         for followed in (self.users, self.acls, self.quotas):
@@ -302,19 +299,22 @@ class World:
         put = Put(keys.followed_group("came"), encode_copy(GROUP_COPY))
         await self.first.store.write(domain, [put])
         stragglers = Put(keys.stragglers("orders"), encode_progress(STRAGGLERS))
-        await self.first.store.write(keys.CLUSTER_DOMAIN, [stragglers])
+        backup = Put(keys.BACKUP, encode_stored_backup(StoredBackup(1_700_000_000_000)))
+        tally = Put(keys.TALLY, encode_tally(Tally(1, "token")))
+        await self.first.store.write(keys.CLUSTER_DOMAIN, [stragglers, tally, backup])
 
     async def _clean_a_stream(self) -> None:
-        """As if the topic had been compacted by key once."""
+        """As if the topic had been compacted by key once, and restored."""
         stream = self.topics["orders"].streams[0]
         cleaned = Cleaned((CleanPoint(1, 1_700_000_000_000),))
         put = Put(keys.cleaned(stream), cleaned.encode())
-        await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put])
+        begun = Put(keys.epochs(stream), encode_epochs(Epochs().begun(1, 0)))
+        await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put, begun])
 
     async def _refer_to_a_segment(self) -> None:
         """As of an entry that names a foreign segment which is ours."""
         stream = self.topics["orders"].streams[1]
-        put = wal_keys.refer_to_segment(self.first.runtime.uuid(), stream, 7)
+        put = wal_keys.refer_to_entry(self.first.runtime.uuid(), stream, 7)
         await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put])
 
     async def _leave_an_object_behind(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dray.cluster import bucket_owner
-from dray.compaction.bucket_survey import BucketSurvey
-from dray.log import collector
-from dray.log.deletions import Brake
+from dray.broker.cluster import bucket_owner
+from dray.log.life import collector
+from dray.log.life.deletions import Brake
+from dray.tables.compaction.upkeep.bucket_survey import BucketSurvey
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

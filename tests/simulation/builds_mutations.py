@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from dray.cluster.membership import AUTOMATIC, Membership
-from dray.topics.cache import TopicCache
-from dray.topics.live import LiveTopics, StoredTopics
+from dray.broker.cluster.membership import AUTOMATIC, Membership
+from dray.broker.groups.coordinator import sweep
+from dray.broker.groups.coordinator.active import ActiveGroup
+from dray.broker.topics.cache import TopicCache
+from dray.broker.topics.live import LiveTopics, StoredTopics
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -36,9 +38,21 @@ def unreadable_topics_are_absent_to_compactors(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(StoredTopics, "live", live)
 
 
+def a_group_with_offsets_is_deleted_by_the_sweep(patch: pytest.MonkeyPatch) -> None:
+    kept = sweep._delete_if_useless
+
+    async def delete(group: ActiveGroup) -> None:
+        with patch.context() as during:
+            during.setattr(group.ledger, "is_empty", lambda: True)
+            await kept(group)
+
+    patch.setattr(sweep, "_delete_if_useless", delete)
+
+
 MUTATIONS: dict[str, tuple[Patch, int]] = {
     "unreadable topics are absent to brokers": (unreadable_topics_are_absent_to_brokers, 24),
     "unreadable topics are absent to compactors": (unreadable_topics_are_absent_to_compactors, 0),
+    "a group with offsets is deleted by the sweep": (a_group_with_offsets_is_deleted_by_the_sweep, 0),
 }
 
 

@@ -10,20 +10,23 @@ from uuid import UUID
 import pytest
 from tests.simulation.commit_mutations import plain_puts
 
-from dray.log import jobs, packing, segments, wal_keys
-from dray.log.append import PendingChunk, StagedObject
-from dray.log.carried_lane import CarriedLane
-from dray.log.collector import Collector
-from dray.log.commit import CommitAttempt, Committer, CommitVerdict
+from dray.log import wal_keys
+from dray.log.append.carried_lane import CarriedLane
+from dray.log.append.chunks import PendingChunk, StagedObject
+from dray.log.append.commit import CommitAttempt, Committer, CommitVerdict
+from dray.log.append.pipeline import DomainPipeline
 from dray.log.entries import IndexEntry
-from dray.log.jobs import Awaits, Job, JobState
-from dray.log.packing import PackAim, Packer, PackResult
-from dray.log.packing_rounds import PackingRounds
-from dray.log.pipeline import DomainPipeline
+from dray.log.jobs import machine as jobs
+from dray.log.jobs import packing
+from dray.log.jobs.machine import Awaits, Job, JobState
+from dray.log.jobs.packing import PackAim, Packer, PackResult
+from dray.log.jobs.packing_rounds import PackingRounds
+from dray.log.jobs.swap import Swap
+from dray.log.life.collector import Collector
 from dray.log.producer_state import ProducerStates
+from dray.log.read import segments
 from dray.log.stream_state import StreamState
 from dray.log.stream_store import StreamStore, StreamView, Versioned
-from dray.log.swap import Swap
 from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Operation, Outcome, Put, StoredValue
 
@@ -158,12 +161,16 @@ def leave_waiting_batches_in_their_lane(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CarriedLane, "take_back", lambda *_: [])
 
 
-def carried_layouts_are_kept_by_path(patch: pytest.MonkeyPatch) -> None:
-    """What a prototype did: carried entries have none, so all of a stream were one."""
+def carried_layouts_are_kept_by_stream(patch: pytest.MonkeyPatch) -> None:
+    """As a prototype did, which knew them by their paths: carried entries have none."""
     kept = segments.SegmentReader.layout
+    known: dict[tuple[segments.SegmentReader, int], segments.EntryLayout] = {}
 
-    def layout(self: segments.SegmentReader, entry: IndexEntry, *more: Any) -> segments.EntryLayout:
-        return kept(self, replace(entry, object_id=UUID(int=0)) if entry.is_carried else entry, *more)
+    def layout(
+        self: segments.SegmentReader, entry: IndexEntry, stream: int, *more: Any
+    ) -> segments.EntryLayout:
+        found = kept(self, entry, stream, *more)
+        return known.setdefault((self, stream), found) if entry.is_carried else found
 
     patch.setattr(segments.SegmentReader, "layout", layout)
 
@@ -524,7 +531,7 @@ MUTATIONS = {
     "objects do not wait for what is carried": objects_do_not_wait_for_what_is_carried,
     "carry beside objects of the stream": carry_beside_objects_of_the_stream,
     "waiting batches stay in their lane": leave_waiting_batches_in_their_lane,
-    "carried layouts are kept by path": carried_layouts_are_kept_by_path,
+    "carried layouts are kept by stream": carried_layouts_are_kept_by_stream,
     "hints are known by stream": hints_are_known_by_stream,
     "hints are known before they are put": hints_are_known_before_they_are_put,
     "hints go without a seal": hints_go_without_a_seal,

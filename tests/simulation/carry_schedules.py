@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.log_schedules import ORPHAN, Actor, Schedule, Stage
 from tests.simulation.scripted import Fate
 
-from dray.log.carry import EMBEDDED
-from dray.log.jobs import JobState
+from dray.log.jobs.machine import JobState
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
@@ -26,7 +26,7 @@ class PackingStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         carry = replace(EMBEDDED, pack_entries=1, pack_seconds=1e9)
-        self.settings = replace(self.settings, carry=carry, pack_look_seconds=1e9, max_object_bytes=1 << 20)
+        self.settings = replace(self.settings, carry=carry, pack_look_seconds=1e9, object_bytes=1 << 20)
 
     async def filled(self, actor: Actor) -> int:
         """A stream of three carried entries and a carried head."""

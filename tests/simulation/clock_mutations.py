@@ -9,11 +9,11 @@ import pytest
 from tests.simulation import cluster_mutations as cluster
 from tests.simulation.clock_schedules import LATE
 
-from dray.cluster.clock_guard import ClockGuard
-from dray.cluster.clock_judge import ClockJudge
-from dray.groups.coordinator.fence import Fence
+from dray.broker.cluster.clock_guard import ClockGuard
+from dray.broker.cluster.clock_judge import ClockJudge
+from dray.broker.groups.coordinator.fence import Fence
 from dray.metadata.sessions import KeptSession
-from dray.simulation.kernel.clocks import ProcessClock
+from dray_simulation.kernel.runtime import ProcessClock
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -7,14 +7,14 @@ of its own has had time to find anything out.
 from __future__ import annotations
 
 from tests.simulation.scripted import Fate
-from tests.unit.groups.coordinator.harness import GROUP, BrokerUnderTest, World, passing
+from tests.unit.broker.groups.coordinator.harness import GROUP, BrokerUnderTest, World, passing
 
-from dray.groups.coordinator.contract import GroupUnavailable
+from dray.broker.groups.coordinator.contract import GroupUnavailable
+from dray.kafka.protocol import ErrorCode
 from dray.metadata import keys
-from dray.protocol import ErrorCode
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.kernel.clocks import true_time
-from dray.simulation.kernel.loop import run
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import true_time
 
 AWAY = 60.0
 

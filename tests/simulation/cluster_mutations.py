@@ -15,24 +15,23 @@ from typing import Any
 import pytest
 from tests.simulation import commit_mutations as commit
 
-from dray.api.produce import handler as produce
-from dray.groups.classic import validation
-from dray.groups.consumer import reconciliation
-from dray.groups.coordinator import Groups
-from dray.groups.coordinator.active import ActiveGroup, GroupTimers
-from dray.groups.coordinator.lease import Lease
-from dray.groups.coordinator.ledger import Ledger
-from dray.groups.coordinator.storage import GroupStorage
-from dray.log.counters import IdCounter
-from dray.log.poll import Poller
-from dray.log.reader import StreamReader
-from dray.log.wakeups import Wakeups
+from dray.broker.api.produce import handler as produce
+from dray.broker.groups.classic import validation
+from dray.broker.groups.consumer import reconciliation
+from dray.broker.groups.coordinator import Groups
+from dray.broker.groups.coordinator.active import ActiveGroup, GroupTimers
+from dray.broker.groups.coordinator.lease import Lease
+from dray.broker.groups.coordinator.ledger import Ledger
+from dray.broker.groups.coordinator.storage import GroupStorage
+from dray.broker.server.protocol import FrameProtocol
+from dray.broker.topics.cache import TopicCache
+from dray.broker.topics.deletion import TopicDeletion
+from dray.kafka.protocol import ErrorCode
+from dray.log.life.counters import IdCounter
+from dray.log.read.poll import Poller
+from dray.log.read.reader import StreamReader
 from dray.metadata.contract import ANY, Ambiguous, Operation, Outcome
-from dray.metadata.follow import Follower
-from dray.protocol import ErrorCode
-from dray.server.protocol import FrameProtocol
-from dray.topics.cache import TopicCache
-from dray.topics.deletion import TopicDeletion
+from dray.metadata.watching import Follower
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -81,10 +80,10 @@ def offsets_are_acknowledged_before_they_are_written(patch: pytest.MonkeyPatch) 
 
 
 def an_unclear_commit_of_offsets_is_taken_for_done(patch: pytest.MonkeyPatch) -> None:
-    async def settle(_: Ledger, changes: Any, _why: str) -> None:
+    async def read_outcome(_: Ledger, changes: Any, _why: str) -> None:
         _succeed(changes)
 
-    patch.setattr(Ledger, "_settle", settle)
+    patch.setattr(Ledger, "_read_outcome", read_outcome)
 
 
 def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
@@ -161,11 +160,10 @@ def a_block_of_ids_is_used_though_its_reply_was_lost(patch: pytest.MonkeyPatch) 
 def silence_is_taken_for_proof(patch: pytest.MonkeyPatch) -> None:
     """A poll that heard no hint says that there is nothing, and does not ask."""
 
-    async def ask(_: Poller, _requests: Any) -> dict[int, Any]:
+    async def ask(_: Poller, *_given: Any) -> dict[int, Any]:
         return {}
 
     patch.setattr(Poller, "_ask", ask)
-    patch.setattr(Wakeups, "missed", lambda *_: False)
 
 
 def bounds_are_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
@@ -251,8 +249,8 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
     "a zombie coordinator answers": (a_zombie_coordinator_answers, 165),
-    "groups are written without a version": (groups_are_written_without_a_version, 33),
-    "offsets are written without a version": (offsets_are_written_without_a_version, 374),
+    "groups are written without a version": (groups_are_written_without_a_version, 198),
+    "offsets are written without a version": (offsets_are_written_without_a_version, 13),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 1),
     "offsets are not loaded": (offsets_are_not_loaded, 0),

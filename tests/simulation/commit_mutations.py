@@ -10,19 +10,19 @@ from uuid import UUID
 
 import pytest
 
-from dray.log import pipeline, stream_state, wal_keys
-from dray.log.admission import AdmissionResult
-from dray.log.append import OpenObject, PendingChunk, StagedObject
-from dray.log.commit import CommitAttempt, CommitResult, Committer, CommitVerdict
-from dray.log.failed_sequences import FailedSequences
-from dray.log.stage_ahead import AheadMarks, StagedMark
+from dray.log import stream_state, wal_keys
+from dray.log.append import pipeline
+from dray.log.append.chunks import AdmissionResult, OpenObject, PendingChunk, StagedObject
+from dray.log.append.commit import CommitAttempt, CommitResult, Committer, CommitVerdict
+from dray.log.append.failed_sequences import FailedSequences
+from dray.log.append.stage_ahead import AheadMarks, StagedMark
 from dray.log.stream_state import FoldGap, StreamState
 from dray.log.stream_store import StreamStore
 from dray.log.types import AppendResult, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put
 from dray.objects.contract import ObjectError
-from dray.simulation.kernel.faults import FaultyObjects
+from dray_simulation.kernel.faults import FaultyObjects
 
 
 def plain_puts(operations: Sequence[Operation]) -> list[Any]:

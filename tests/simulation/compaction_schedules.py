@@ -9,9 +9,10 @@ from typing import Any
 
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 from tests.simulation.deletion_schedules import DELETION_SCHEDULES
+from tests.simulation.left_table_schedules import LEFT_TABLE_SCHEDULES
 from tests.simulation.scripted import Fate, Trap
 
-PATIENT = replace(ALL, takeover_seconds=1000.0, wal_max_age_ms=0)  # leaves others' jobs alone
+PATIENT = replace(ALL, takeover_seconds=1000.0, wal_max_age=0.0)  # leaves others' jobs alone
 MERGING = replace(ALL, parquet_max_files=1)
 
 
@@ -78,9 +79,10 @@ async def a_swap_that_is_lost() -> None:
 
 
 async def a_compactor_that_reads_from_behind() -> None:
-    """By what it reads, its job is not yet where it has just moved it."""
+    """By what it reads, its job is not yet where it has just moved it. It reads, since a reply is lost."""
     cluster, stream = await filled()
     worker = cluster.worker()
+    worker.store.trap(Fate.LOSE_REPLY, "write", "/producers")
     task = worker.start()
     committed = await hold(worker.store, "write", "/job", 3)
     worker.store.fall_behind(cluster.streams.domain(stream))
@@ -131,7 +133,7 @@ async def a_commit_after_all_is_over() -> None:
     await cluster.seal(stream)
     slow = cluster.worker()
     task = slow.start()
-    load = await hold(slow.tables, "load", "orders", 3)
+    load = await hold(slow.tables, "load", "orders", 1)
     await others_finish_and_merge(cluster, stream)
     load.release()
     await task
@@ -278,4 +280,5 @@ SCHEDULES: dict[Schedule, list[str]] = {
     an_older_snapshot_that_shows_what_was_merged: ["collect without asking the table"],
     a_file_that_arrives_while_the_collector_looks: ["collect by the index before the job"],
     **DELETION_SCHEDULES,
+    **LEFT_TABLE_SCHEDULES,
 }

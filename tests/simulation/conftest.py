@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from tests.services.leftovers import nothing_left_behind
+
+__all__ = ["nothing_left_behind"]
 
 
 @pytest.fixture(autouse=True, scope="module")

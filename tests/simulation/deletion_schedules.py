@@ -8,10 +8,10 @@ from dataclasses import replace
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 from tests.simulation.scripted import Fate
 
-from dray.compaction.model import UnitFailed
-from dray.topics.model import Topic
+from dray.broker.topics.model import Topic
+from dray.tables.compaction.model import UnitFailed
 
-PLAIN = replace(ALL, wal_max_age_ms=0, collect_seconds=1e9, parquet_max_files=1000)
+PLAIN = replace(ALL, wal_max_age=0.0, collect_seconds=1e9, parquet_max_files=1000)
 
 
 async def two_files() -> tuple[Cluster, Topic, Worker]:

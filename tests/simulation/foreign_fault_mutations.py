@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.log import foreign_pieces, patience
-from dray.log.reader import StreamReader
-from dray.log.shared_reads import SharedReads
-from dray.records import restore
+from dray.kafka.records import restore
+from dray.log.read import waiting
+from dray.log.read.shared_reads import SharedReads
+from dray.migration.entries import pieces as foreign_pieces
 
 
 def checksums_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -19,13 +19,6 @@ def checksums_not_looked_at(patch: pytest.MonkeyPatch) -> None:
         return -1
 
     patch.setattr(foreign_pieces, "restore", content)
-
-
-def a_segment_that_is_away_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    async def believe(*_: object) -> None:
-        return None
-
-    patch.setattr(StreamReader, "_must_be_replaced", believe)
 
 
 def a_failure_is_kept(patch: pytest.MonkeyPatch) -> None:
@@ -39,14 +32,13 @@ def a_failure_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_fetch_waits_for_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(patience, "BESIDE_SECONDS", 60.0)
+    patch.setattr(waiting, "BESIDE_SECONDS", 60.0)
 
 
 MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (checksums_not_looked_at, 0),
-        (a_segment_that_is_away_is_passed_over, 0),
         (a_failure_is_kept, 0),
         (a_fetch_waits_for_all, 0),
     )

@@ -8,13 +8,15 @@ from typing import Any, Final
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.log import foreign_attach, foreign_reader, switching
 from dray.log.entries import HighWatermark, IndexEntry
-from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration import inventory, kafka_tiered
+from dray.migration.attach import inventory, kafka_tiered
+from dray.migration.entries import kind as foreign_reader
+from dray.migration.entries import lay_down as foreign_attach
+from dray.migration.entries.ownership import ForeignOwnership
+from dray.migration.mirror import switching
 
 
 def append_while_the_source_owns_the_log(patch: pytest.MonkeyPatch) -> None:

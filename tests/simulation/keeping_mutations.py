@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.log import collector, jobs, lifecycle, retention, wal_keys
-from dray.log.jobs import Job, JobState, put_job
-from dray.log.poll import Poller
-from dray.log.reader import StreamReader
-from dray.log.snapshots import advance_snapshot
-from dray.log.stream_store import StreamStore, StreamView, Versioned
+from dray.log import wal_keys
+from dray.log.entries import IndexEntry
+from dray.log.jobs import machine as jobs
+from dray.log.jobs.machine import Job, JobState, put_job
+from dray.log.life import collector, lifecycle, retention
+from dray.log.life.lost_objects import LostObjects
+from dray.log.read.doubts import WHOLE, Doubts
+from dray.log.read.hearing import Hearing
+from dray.log.read.index_cache import IndexCache
+from dray.log.read.poll import Poller
+from dray.log.read.reader import StreamReader
+from dray.log.stream_state import advance_snapshot
+from dray.log.stream_store import StreamStore, StreamView, Versioned, split
 from dray.log.types import (
     Bounds,
     LogError,
@@ -24,10 +31,9 @@ from dray.log.types import (
     ReadRequest,
     StreamClosed,
 )
-from dray.log.wakeups import Wakeups
+from dray.log.wal import PREFIX, parse_object_path
 from dray.metadata import keys
 from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, StoredValue
-from dray.wal import PREFIX, parse_object_path
 
 # --- the collector
 
@@ -139,16 +145,16 @@ def no_sweep(patch: pytest.MonkeyPatch) -> None:
 
 
 def judge_entries_by_an_older_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """The bug that the first run of the simulation found: the view must be one snapshot."""
+    """The bug that the first run of the simulation found: what the head was at another time covers nothing
+    now."""
 
-    async def view(self: StreamStore, stream: int) -> StreamView | None:
-        high_watermark = await self.high_watermark(stream)
-        if high_watermark is None:
-            return None
-        start = (await self.start(stream)).value
-        return StreamView(high_watermark, start, await self.entries_above(stream, -1))
+    async def sweep_oldest(self: retention.Retention, stream: int, start: int) -> None:
+        high_watermark = await self._store.high_watermark(stream)
+        entries = await self._store.entries_above(stream, -1)
+        if high_watermark is not None:
+            await self._sweep(stream, split(entries, start, high_watermark.value.filed_end)[1])
 
-    patch.setattr(StreamStore, "view", view)
+    patch.setattr(retention.Retention, "_sweep_oldest", sweep_oldest)
 
 
 def retain_without_the_snapshot(patch: pytest.MonkeyPatch) -> None:
@@ -271,7 +277,7 @@ def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
 def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
     """A poll that says "nothing" because it was not woken."""
 
-    async def ask(self: Poller, requests: Sequence[ReadRequest]) -> dict[int, Any]:
+    async def ask(self: Poller, requests: Sequence[ReadRequest], *_: float) -> dict[int, Any]:
         for request in requests:
             if self._reader.known_bounds(request.stream) is None:
                 try:
@@ -281,7 +287,39 @@ def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
         return {}
 
     patch.setattr(Poller, "_ask", ask)
-    patch.setattr(Wakeups, "missed", lambda *_: False)  # else it would ask, and ask, and never wait
+
+
+def nothing_told_is_nothing_done(patch: pytest.MonkeyPatch) -> None:
+    """A poll goes by what was told so far, and asks for no mark."""
+
+    async def hear(self: Hearing, domain: int, since: float) -> None:
+        del since
+        if (followed := self._followed.get(domain)) is not None:
+            followed.upto = self.now()
+
+    patch.setattr(Hearing, "hear", hear)
+
+
+def followed_though_the_watch_broke(patch: pytest.MonkeyPatch) -> None:
+    """A watch that stands anew goes on where it was, as if nothing could have happened meanwhile."""
+    kept = Hearing._told
+    stood: dict[Any, float] = {}
+
+    def told(self: Hearing, domain: int, followed: Any, key: str | None) -> None:
+        if key is None and followed in stood:
+            followed.since = stood[followed]
+            followed.release()
+            return
+        kept(self, domain, followed, key)
+        if key is None:
+            stood[followed] = followed.since
+
+    patch.setattr(Hearing, "_told", told)
+
+
+def moved_and_not_looked_into(patch: pytest.MonkeyPatch) -> None:
+    """A mark counts for streams that were told to have moved."""
+    patch.setattr(IndexCache, "has_moved", lambda *_: False)
 
 
 def out_of_range_by_what_is_known(patch: pytest.MonkeyPatch) -> None:
@@ -303,3 +341,28 @@ def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
         raise ObjectCorrupt("it is gone")
 
     patch.setattr(StreamReader, "read_elsewhere", read_elsewhere)
+
+
+def believe_one_bad_answer(patch: pytest.MonkeyPatch) -> None:
+    def failed(_: Doubts, path: str, place: int, error: LogError) -> LogError:
+        return error
+
+    patch.setattr(Doubts, "failed", failed)
+
+
+def believe_the_store_that_an_object_is_gone(patch: pytest.MonkeyPatch) -> None:
+    true = Doubts.failed
+
+    def failed(self: Doubts, path: str, place: int, error: LogError) -> LogError | None:
+        return error if place == WHOLE else true(self, path, place, error)
+
+    patch.setattr(Doubts, "failed", failed)
+
+
+def take_for_lost_what_is_hidden_for_a_moment(patch: pytest.MonkeyPatch) -> None:
+    true = LostObjects.proven
+
+    def proven(self: LostObjects, stream: int, suspects: Iterable[IndexEntry], _: float = 0.0) -> object:
+        return true(self, stream, suspects, 0.0)
+
+    patch.setattr(LostObjects, "proven", proven)

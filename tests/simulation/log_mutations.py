@@ -79,8 +79,21 @@ MUTATIONS: dict[str, Patch] = {
     "absent by a stale read": keeping.absent_by_a_stale_read,
     "bounds without a barrier": keeping.bounds_without_a_barrier,
     "nothing without asking": keeping.nothing_without_asking,
+    "nothing told is nothing done": keeping.nothing_told_is_nothing_done,
+    "followed though the watch broke": keeping.followed_though_the_watch_broke,
+    "moved and not looked into": keeping.moved_and_not_looked_into,
     "out of range by what is known": keeping.out_of_range_by_what_is_known,
     "a missing object is taken for a corrupt one": keeping.take_a_missing_object_for_a_corrupt_one,
+    "one bad answer is believed": keeping.believe_one_bad_answer,
+    "one answer that an object is gone is believed": keeping.believe_the_store_that_an_object_is_gone,
+    "what is hidden for a moment is lost": keeping.take_for_lost_what_is_hidden_for_a_moment,
+}
+
+# The same, where stores lie.
+FOUND_AMONG_LIES: dict[str, int] = {
+    "one bad answer is believed": 0,
+    "one answer that an object is gone is believed": 1,
+    "what is hidden for a moment is lost": 5,
 }
 
 # Where the search for each of them starts: the seed that found it when it was last recorded.
@@ -118,8 +131,10 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "references apart from the index": 23,
     "streams created over what is there": 6,
     "sweep the high watermark too": 7,
-    "bounds without a barrier": 8,
+    "bounds without a barrier": 121,
     "nothing without asking": 3,
+    "nothing told is nothing done": 5,
+    "moved and not looked into": 3,
     "out of range by what is known": 0,
 }
 

@@ -16,14 +16,14 @@ from tests.services import room_settings
 from tests.simulation.log.players import batch_of
 from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, bucket_is_ours
 
+from dray.kafka.records import decode, validate
 from dray.log import Log
 from dray.log.types import AppendResult, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
-from dray.records import decode, validate
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 MANY = 1 << 30
 ORPHAN = 10.0
@@ -68,12 +68,12 @@ class Stage:
         self.state = MemoryState()
         self.bucket = MemoryBucket()
         self.settings = room_settings.log(
-            max_object_bytes=1,
+            object_bytes=1,
             retry_seconds=0.001,
             retry_limit=1,
             settle_seconds=1.0,
-            orphan_seconds=ORPHAN,
-            grace_seconds=0.0,
+            orphan_ttl=ORPHAN,
+            collect_grace=0.0,
             tail_cache_bytes=0,
             segment_cache_bytes=0,
         )
@@ -447,6 +447,23 @@ async def reading_what_has_expired() -> None:
         await reader.read(stream, 0)
 
 
+async def a_commit_while_the_watch_is_away() -> None:
+    """It is not told when the watch stands again: only that anything may have happened."""
+    stage = Stage()
+    writer, reader = stage.actor(), stage.actor()
+    await reader.log.start()
+    [stream] = await writer.log.create_streams(1)
+    assert await reader.read(stream, 0) == []
+    reader.store.deaf = True
+    await writer.append(stream, b"first")
+    await asyncio.sleep(0.01)
+    reader.store.deaf = False
+    reader.store.interrupt()
+    await asyncio.sleep(0.01)
+    assert await reader.read(stream, 0) == [b"first"]
+    await reader.log.stop()
+
+
 Schedule = Callable[[], Coroutine[Any, Any, None]]
 
 # Each schedule, with the mutations that it is there to notice.
@@ -470,5 +487,6 @@ SCHEDULES: dict[Schedule, list[str]] = {
     closing_with_a_lost_write: ["close unseen"],
     closing_from_behind: ["close unseen"],
     a_stream_newer_than_what_is_read: ["absent by a stale read"],
+    a_commit_while_the_watch_is_away: ["followed though the watch broke"],
     reading_what_has_expired: ["a missing object is taken for a corrupt one"],
 }

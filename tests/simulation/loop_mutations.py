@@ -1,4 +1,5 @@
-"""Rules of background tasks and of limits of engines, each taken out: see `simulation/cluster/limits.py`.
+"""Rules of background tasks and of limits of engines, each taken out: see
+`simulation/dray_simulation/cluster/limits.py`.
 
 Beside each stands the seed from which the search for it starts. That settling is kept whole is noticed by a
 schedule of the log (`log_schedules`): chance comes by it too rarely.
@@ -8,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from dray.compaction.careful_writer import CarefulWriter
-from dray.compaction.cycle import Compactor
-from dray.compaction.round import FORESEEN, Round
-from dray.log.commit_writes import CommitWrites
-from dray.log.pipeline import DomainPipeline
+from dray.base.runtime.background import KeptTask
+from dray.log.append.commit_writes import CommitWrites
+from dray.log.append.pipeline import DomainPipeline
 from dray.log.producer_state import ProducerStates
 from dray.metadata.contract import MetadataError
-from dray.runtime.background import KeptTask
+from dray.tables.compaction.cycle import Compactor
+from dray.tables.compaction.round import FORESEEN, Round
+from dray.tables.compaction.writing.careful_writer import CarefulWriter
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -31,7 +32,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def tasks_die_of_what_they_raise(patch: pytest.MonkeyPatch) -> None:
     async def run(self: KeptTask) -> None:
-        from dray.runtime import background
+        from dray.base.runtime import background
 
         background._name.set(self.name)
         await self._work()
@@ -57,7 +58,7 @@ def what_a_cycle_meets_ends_the_compactor(patch: pytest.MonkeyPatch) -> None:
         with suppress(*FORESEEN):
             await self.run_cycle(everything=False)
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), self._settings.interval_seconds)
+            await asyncio.wait_for(stop.wait(), self._settings.interval)
 
     patch.setattr(Compactor, "_run_once", run_once)
     patch.setattr(CarefulWriter, "write", lambda self, *given: self._inner.write(*given))
@@ -67,7 +68,11 @@ def what_a_cycle_meets_ends_the_compactor(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshots_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ProducerStates, "within", lambda self, *_: (self, 0))
+    def bounding(self: ProducerStates, *_: int) -> Generator[None, None, tuple[ProducerStates, int]]:
+        yield
+        return self, 0
+
+    patch.setattr(ProducerStates, "bounding", bounding)
 
 
 def commits_in_one_write(patch: pytest.MonkeyPatch) -> None:

@@ -2,29 +2,36 @@
 
 Of the ten that the design names, `append_while_the_source_owns_the_log`, `mirror_without_producers` (no
 snapshot), `aborted_list_dropped`, `boundary_before_the_fence`, `no_probe` and `group_copied_after_it_moved`
-are here; all but two of them in runs that lay a trap for them (`simulation/moves/traps.py`).
+are here; all but two of them in runs that lay a trap for them (`simulation/dray_simulation/kinds.py`).
 `foreign_mutations.py` has `switch_without_version`, `leave_overlaps`, `adopt_without_references` and
 `attach_unfinished_segments`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.groups.coordinator.copies import StoredCopy
-from dray.log import mirrored_pieces, mirroring
+from dray.kafka.protocol.messages.fetch import FetchPartition
+from dray.log.append.failed_sequences import FailedSequences
 from dray.log.entries import HighWatermark
-from dray.log.foreign_reader import ForeignReader
-from dray.log.mirror_states import MirrorStates
-from dray.log.mirroring import StreamMirror
 from dray.log.producer_state import ProducerStates
-from dray.migration.live_migration import LiveMigration
+from dray.migration.entries.kind import ForeignEntries
+from dray.migration.groups.copies import StoredCopy
+from dray.migration.live import switch
+from dray.migration.live.migration import LiveMigration
+from dray.migration.live.switch import TopicSwitch
+from dray.migration.mirror import mirrored_pieces, mirroring
+from dray.migration.mirror.mirror_states import MirrorStates
+from dray.migration.mirror.mirroring import StreamMirror
 from dray.migration.record import MigrationRecord
-from dray.protocol.messages.fetch import FetchPartition
-from dray.simulation.moves.traps import (
+from dray.migration.source import mirror as upstream_mirror
+from dray.migration.source.partition_switch import PartitionSwitch
+from dray.migration.source.source import Probe, SourceTopic, all_of
+from dray_simulation.kinds import (
     Trap,
     forgotten_consumers,
     late_fence,
@@ -35,11 +42,6 @@ from dray.simulation.moves.traps import (
     slow_fence,
     slow_mirror,
 )
-from dray.upstream import mirror as upstream_mirror
-from dray.upstream import switch
-from dray.upstream.partition_switch import PartitionSwitch
-from dray.upstream.source import Probe, SourceTopic
-from dray.upstream.switch import TopicSwitch
 
 
 def append_while_the_source_owns_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -74,10 +76,10 @@ def aborted_list_dropped(patch: pytest.MonkeyPatch) -> None:
 def history_not_compared(patch: pytest.MonkeyPatch) -> None:
     """Neither the mirror nor the switch asks whether the source's history is still the one that was read."""
 
-    async def never(_: SourceTopic, __: int, ___: int) -> int:
-        return 1 << 60
+    async def never(_: SourceTopic, epochs: Mapping[int, int]) -> dict[int, int]:
+        return dict.fromkeys(epochs, 1 << 60)
 
-    patch.setattr(SourceTopic, "end_of_epoch", never)
+    patch.setattr(SourceTopic, "ends_of_epochs", never)
     patch.setattr(upstream_mirror, "FetchPartition", _without_epoch)
 
 
@@ -91,7 +93,7 @@ def boundary_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     genuine = TopicSwitch._decide
 
     async def decide(self: TopicSwitch, partition: int, ready: PartitionSwitch) -> int:
-        while (await self.source.probe(partition))[1] is Probe.OPEN:
+        while all_of(await self.source.probe([partition]))[partition][1] is Probe.OPEN:
             await self.runtime.sleep(self.pause_seconds)
         return await genuine(self, partition, ready)
 
@@ -143,20 +145,22 @@ def more_is_passed_over_than_was_deleted(patch: pytest.MonkeyPatch) -> None:
     """Where the source has deleted what is next, the mirror goes on at its end instead of its start."""
 
     async def last_stable(self: SourceTopic, partition: int) -> int:
-        return (await self.measure(partition)).last_stable
+        return all_of(await self.measure([partition]))[partition].last_stable
 
     patch.setattr(SourceTopic, "start", last_stable)
 
 
 def answers_reach_over_holes(patch: pytest.MonkeyPatch) -> None:
     """A transaction that was aborted before a hole hides what its producer wrote behind it."""
-    patch.setattr(ForeignReader, "may_be_hole", lambda *_: False)
+    patch.setattr(ForeignEntries, "stands_alone", lambda *_: False)
 
 
 def producers_kept_over_a_hole(patch: pytest.MonkeyPatch) -> None:
-    """What was known of producers before the hole counts on, also for the switch."""
+    """What was known of producers before the hole counts on, also for the switch. A gap is given no time:
+    a run would be over before it counts as one."""
     patch.setattr(ProducerStates, "clear", lambda _: None)
     patch.setattr(PartitionSwitch, "compared", _content)
+    patch.setattr(FailedSequences, "young_gap", lambda *_: None)
 
 
 def _without_epoch(**fields: Any) -> FetchPartition:
@@ -178,14 +182,14 @@ TRAPPED: Final[dict[str, tuple[Mutation, Trap, int]]] = {
     for mutation, trap, seed in (
         (mirror_without_producers, lost_answers, 1),
         (no_probe, late_fence, 1),
-        (boundary_before_the_fence, slow_mirror, 4),
+        (boundary_before_the_fence, slow_mirror, 0),
         (lift_late, late_lift, 4),
         (fence_not_looked_for, slow_fence, 2),
         (producers_not_taken_over, silent_producers, 0),
         (group_copied_after_it_moved, forgotten_consumers, 4),
         (more_is_passed_over_than_was_deleted, overtaken, 1),
         (answers_reach_over_holes, overtaken, 14),
-        (producers_kept_over_a_hole, overtaken, 131),
+        (producers_kept_over_a_hole, overtaken, 27),
     )
 }
 """By name, each with the trap that is laid for it, and the seed from which on it is looked for."""

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.api import fetch
-from dray.metadata.follow import Follower
-from dray.security.acls.authorization import Access
-from dray.security.acls.decision import AclIndex, Authorizer
-from dray.security.sasl import plain
-from dray.security.sasl.session import SaslSession
-from dray.security.users import Users
+from dray.broker.api import fetch
+from dray.broker.security.acls.authorization import Access
+from dray.broker.security.acls.decision import AclIndex, Authorizer
+from dray.broker.security.sasl import SaslSession
+from dray.broker.security.users import Users
+from dray.kafka.sasl import server
+from dray.metadata.watching import Follower
 
 
 def nothing_is_re_read(patch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def a_deleted_user_logs_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_was_added_again_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plain, "is_still_there", lambda credentials, user, *_: bool(credentials.of(user)))
+    patch.setattr(server, "is_still_there", lambda credentials, user, *_: bool(credentials.of(user)))
 
 
 def the_first_mechanisms_password_counts(patch: pytest.MonkeyPatch) -> None:

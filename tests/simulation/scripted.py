@@ -7,12 +7,13 @@ sprung once, by the first call that matches: a kind of call, and a part of one o
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from dray.metadata.checks import check_write
+from dray.base.runtime import Runtime
 from dray.metadata.contract import (
     Ambiguous,
     Change,
@@ -24,15 +25,15 @@ from dray.metadata.contract import (
     SessionEnded,
     StoredValue,
     Unavailable,
+    check_write,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.memory import _Domain as DomainContent
 from dray.metadata.sessions import session_identity
-from dray.objects.contract import Buffer, ObjectError, ObjectInfo, OwnBuffer
+from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing, OwnBuffer, RangeOutside
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.runtime import Runtime
-from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.tables.contract import TablesUnavailable
+from dray_simulation.cluster.tables import MemoryCatalog, MemoryTables
 
 T = TypeVar("T")
 
@@ -242,10 +243,15 @@ class ScriptedStore(Traps, MemoryStore):
         self._behind.pop(domain, None)
         await _meet(trap.after())
 
-    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
-        async for change in super().watch(domain):
+    async def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
+        async for change in super().watch(domain, endings):
             if not self.deaf:
+                self._behind.pop(domain, None)
                 yield change
+
+    def interrupt(self) -> None:
+        """Its watches stand anew."""
+        self._hub.interrupt()
 
     async def _domain(self, domain: int) -> DomainContent:
         content = await super()._domain(domain)
@@ -258,8 +264,28 @@ class ScriptedStore(Traps, MemoryStore):
         await super()._turn()
 
 
+class Lie(Enum):
+    """A bad answer to a read of an object that is sound."""
+
+    FLIP = "a bit is another"
+    SHORT = "it ends too soon"
+    MISSING = "there is no such object"
+
+
+def told_badly(lie: Lie | None, path: str, found: Sequence[OwnBuffer]) -> Sequence[OwnBuffer]:
+    """What a store that lies makes of an answer."""
+    if lie is Lie.MISSING:
+        raise ObjectMissing(f"{path}: no such object")
+    if lie is Lie.SHORT:
+        raise RangeOutside(f"{path}: it has 7 bytes, more were asked for")
+    for buffer in found if lie is Lie.FLIP else ():
+        buffer[len(buffer) // 2] ^= 0x10
+    return found
+
+
 class ScriptedObjects(Traps):
-    """A client of a `MemoryBucket`. Kinds: put, put_if_absent, get, head, delete."""
+    """A client of a `MemoryBucket`. Kinds: put, put_if_absent, get, head, delete. What is in `lies` is told
+    to the next reads of ranges, one by one; None is the truth."""
 
     def __init__(self, runtime: Runtime, bucket: MemoryBucket) -> None:
         super().__init__()
@@ -269,6 +295,7 @@ class ScriptedObjects(Traps):
         self.uploading = 0
         self.most_uploading = 0
         self.ranges_read: list[tuple[str, int, int]] = []
+        self.lies: deque[Lie | None] = deque()
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         data = b"".join(parts)
@@ -304,7 +331,7 @@ class ScriptedObjects(Traps):
         await _meet_object(trap.before(_nothing))
         found = await self._inner.get_ranges(path, ranges)
         await _meet_object(trap.after())
-        return found
+        return told_badly(self.lies.popleft(), path, found) if self.lies else found
 
     async def with_ranges(
         self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]

@@ -20,25 +20,24 @@ from tests.simulation.log.players import players
 from tests.simulation.log.run import first_trouble, until_calm
 from tests.simulation.log.world import DOMAINS, LogWorld, Report
 
-from dray.cluster import bucket_owner
-from dray.cluster.identity import ClusterInfo, open_cluster
-from dray.compaction import bucket_survey
-from dray.config import Settings
-from dray.daemon.settings import log_settings
+from dray.broker.cluster import bucket_owner
+from dray.broker.cluster.identity import ClusterInfo, open_cluster
+from dray.daemons.assembly.settings import log_settings
+from dray.daemons.config import Settings
 from dray.log import Collector
-from dray.log.deletions import RELEASED, Brake, MayDelete
+from dray.log.life.deletions import RELEASED, Brake, MayDelete
 from dray.log.stream_store import StreamStore
+from dray.log.wal import parse_object_path
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.kernel.clocks import true_wall_ms
-from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
-from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.wal import parse_object_path
+from dray.tables.compaction.upkeep import bucket_survey
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import SimulatedRuntime, true_wall_ms
 
 SECONDS: Final = 4.0
 _OURS: Final = ClusterInfo("the-cluster-that-owns-", DOMAINS, 1)
@@ -138,9 +137,7 @@ class _Visitor:
                 return None
 
     def collector(self, cluster_id: str, grace_seconds: float, brake: Brake) -> Collector:
-        settings = replace(
-            log_settings(Settings()), orphan_seconds=0.1, grace_seconds=grace_seconds, brake=brake
-        )
+        settings = replace(log_settings(Settings()), orphan_ttl=0.1, collect_grace=grace_seconds, brake=brake)
         return Collector(
             StreamStore(self.store, DOMAINS, settings.producer_expiry_ms),
             self.objects,

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from uuid import UUID
+
 import pytest
 from tests.simulation.builds_mutations import MUTATIONS, an_automatic_id_is_claimed_for_ever
 from tests.simulation.noticing import first_noticed
 
-from dray.simulation.campaign import fresh_seed
-from dray.simulation.cluster.builds import two_builds
-from dray.simulation.cluster.identities import automatic_ids
-from dray.simulation.cluster.run import ClusterReport, simulate_cluster
+from dray.broker.groups.coordinator.storage import GroupKind, GroupRecord, encode_record
+from dray.broker.groups.offsets import CommittedOffset
+from dray.metadata import keys
+from dray.metadata.contract import Delete, Put
+from dray.metadata.memory import MemoryState
+from dray_simulation.campaign import fresh_seed
+from dray_simulation.checks.group_truth import CommittedOffsets
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.cluster.builds import Builds, two_builds
+from dray_simulation.cluster.identities import automatic_ids
+from dray_simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 8
 SEARCH = 40
@@ -30,6 +40,39 @@ def test_two_builds_lose_nothing_of_each_other() -> None:
         assert report.counts["unreadable values"] > 0, "older processes met none"
     for what in ("commits", "acknowledged", "table commits", "topics deleted"):
         assert any(report.counts[what] for report in reports), what
+
+
+def test_an_unclear_commit_that_arrives_late_goes_with_its_group() -> None:
+    """The sweep had found the group empty and marked it; nobody was told of the commit."""
+    run_two_builds(12)
+
+
+def test_an_offset_that_a_client_knows_goes_neither_with_its_group_nor_without() -> None:
+    committed, state, topic_id = CommittedOffsets(), MemoryState(), UUID(int=1)
+    world = SimpleNamespace(
+        state=state,
+        committed=committed,
+        now=lambda: 0.0,
+        truth=SimpleNamespace(named={"t": topic_id}),
+        conditions=two_builds(12),
+    )
+    builds = Builds(world)  # type: ignore[arg-type]
+
+    def check_deletion(group_id: str, kind: GroupKind, *, acknowledged: bool) -> None:
+        commit = committed.sending((group_id, 0), 5, now=0)
+        if acknowledged:
+            committed.acknowledged(commit, now=0)
+        offset = CommittedOffset(5, -1, commit.name, 0, topic_id=topic_id)
+        group, place = keys.group(group_id), keys.group_offset(group_id, "t", 0)
+        stored = [Put(group, encode_record(GroupRecord(kind, 1, b""))), Put(place, offset.encode())]
+        outcomes = state.apply(0, stored, None, 0.0)
+        builds.check_deletions(0, [Delete(place, outcomes[1].version)])
+
+    check_deletion("marked", GroupKind.DELETED, acknowledged=False)
+    with pytest.raises(Violation, match="a client knows it"):
+        check_deletion("marked and known", GroupKind.DELETED, acknowledged=True)
+    with pytest.raises(Violation, match="its topic is there"):
+        check_deletion("there", GroupKind.CLASSIC, acknowledged=False)
 
 
 def test_one_seed_is_one_run_of_two_builds() -> None:

@@ -8,9 +8,9 @@ import pytest
 from tests.simulation.cleaning_mutations import MUTATIONS, noticed_in
 from tests.simulation.noticing import first_noticed
 
-from dray.simulation.campaign import campaign, fresh_seed
-from dray.simulation.cluster.by_key import by_key
-from dray.simulation.cluster.run import ClusterReport, simulate_cluster
+from dray_simulation.campaign import campaign, fresh_seed
+from dray_simulation.cluster.run import ClusterReport, simulate_cluster
+from dray_simulation.kinds import by_key
 
 SEEDS = 4
 SEARCH = 40

@@ -11,7 +11,7 @@ from tests.simulation.log.run import simulate_log
 from tests.simulation.log_schedules import Schedule
 from tests.simulation.noticing import check_schedule_notices, first_noticed
 
-from dray.simulation.kernel.loop import run
+from dray_simulation.kernel.loop import run
 
 # Where the search for each of them starts: the seed that found it when it was last recorded.
 FOUND_BY_CHANCE: dict[str, int] = {
@@ -23,7 +23,7 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "carried entries are not folded": 1,
     "objects do not wait for what is carried": 4,
     "carry beside objects of the stream": 43,
-    "carried layouts are kept by path": 0,
+    "carried layouts are kept by stream": 0,
     "hints are known by stream": 11,
     "hints are known before they are put": 48,
     "hints go at any version": 16,

@@ -7,9 +7,9 @@ from tests.simulation.clock_mutations import IN_CLUSTERS, IN_SCHEDULES
 from tests.simulation.clock_schedules import WAYS, run_schedule
 from tests.simulation.noticing import check_schedule_notices, first_noticed
 
-from dray.simulation.cluster.conditions import ClusterConditions
-from dray.simulation.cluster.run import ClusterReport, simulate_cluster
-from dray.simulation.kernel.clocks import EPOCH_MS, ProcessClock
+from dray_simulation.cluster.conditions import ClusterConditions
+from dray_simulation.cluster.run import ClusterReport, simulate_cluster
+from dray_simulation.kernel.runtime import EPOCH_MS, ProcessClock
 
 SEEDS = 6
 SEARCH = 20

@@ -12,12 +12,12 @@ from tests.simulation.cluster_mutations import MUTATIONS
 from tests.simulation.noticing import first_noticed
 from typer.testing import CliRunner
 
-from dray.cli.commands import simulate
 from dray.cli.main import app
-from dray.simulation.campaign import CampaignCoverage, RunOutcome, campaign, fresh_seed
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster.conditions import ClusterConditions, Role
-from dray.simulation.cluster.run import (
+from dray_simulation import command as simulate
+from dray_simulation.campaign import CampaignCoverage, RunOutcome, campaign, fresh_seed
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.cluster.conditions import ClusterConditions, Role
+from dray_simulation.cluster.run import (
     LEAST_FAULTS,
     LEAST_OPERATIONS,
     LEAST_REBALANCES,
@@ -26,8 +26,8 @@ from dray.simulation.cluster.run import (
     RunFailed,
     simulate_cluster,
 )
-from dray.simulation.kinds import EVERY_KIND, KINDS
-from dray.simulation.shrink import SmallestFailure, shrink
+from dray_simulation.kinds import EVERY_KIND, KINDS
+from dray_simulation.shrink import SmallestFailure, shrink
 
 SEEDS = 10
 # Seeds at which something was found once. Schedules move when code does, so each has a test of its own too.
@@ -85,7 +85,7 @@ def test_one_seed_is_one_run_of_a_cluster(reports: dict[int, ClusterReport]) -> 
 
 def test_one_seed_is_one_run_of_a_cluster_in_another_process_too(reports: dict[int, ClusterReport]) -> None:
     """Where the hashes of strings, and so the order of sets, are others."""
-    program = "from dray.simulation.cluster.run import simulate_cluster as s; print(s(7).fingerprint)"
+    program = "from dray_simulation.cluster.run import simulate_cluster as s; print(s(7).fingerprint)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONHASHSEED": "5"},

@@ -28,6 +28,12 @@ def test_a_log_that_began_elsewhere_keeps_its_promises() -> None:
     assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
 
 
+@pytest.mark.parametrize("seed", [283, 570, 688])
+def test_what_was_dropped_from_memory_is_served_with_its_epoch(seed: int) -> None:
+    """The epoch was guessed where the stream was dropped while an entry of it was looked for."""
+    simulate_foreign(seed)
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_it_is_noticed(name: str) -> None:
     mutation, first = MUTATIONS[name]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dray.simulation.checks import history
-from dray.simulation.checks.committed import CommittedOffsets
-from dray.simulation.checks.history import (
+from dray_simulation.checks import history
+from dray_simulation.checks.group_truth import CommittedOffsets, Ownership
+from dray_simulation.checks.history import (
     AcknowledgedDeletion,
     Anomaly,
     EndAsked,
@@ -17,8 +17,7 @@ from dray.simulation.checks.history import (
     WriteOutcome,
     anomalies,
 )
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.checks.ownership import Ownership
+from dray_simulation.checks.log_truth import Violation
 
 
 def write(
@@ -199,6 +198,21 @@ def test_an_unclear_commit_may_be_seen_late() -> None:
     later = committed.sending("p", 20, now=1)
     committed.acknowledged(later, now=2)
     committed.fetched("p", unclear.name, 10, sent=3)
+
+
+def test_a_commit_that_a_client_knows_does_not_go_with_its_group() -> None:
+    committed = CommittedOffsets()
+    unclear, acknowledged, fetched = (committed.sending("p", 10, now=0) for _ in range(3))
+    committed.acknowledged(acknowledged, now=1)
+    committed.fetched("p", fetched.name, 10, sent=2)
+    committed.deleted("p", unclear.name)
+    for known in (acknowledged, fetched):
+        with pytest.raises(Violation, match="a client knows it"):
+            committed.deleted("p", known.name)
+    with pytest.raises(Violation, match="acknowledged, and was deleted"):
+        committed.acknowledged(unclear, now=3)
+    with pytest.raises(Violation, match="fetched, and was deleted"):
+        committed.fetched("p", unclear.name, 10, sent=4)
 
 
 # --- ownership

@@ -9,10 +9,10 @@ import pytest
 from tests.simulation.loop_mutations import MUTATIONS
 from tests.simulation.noticing import first_noticed
 
-from dray.simulation.campaign import fresh_seed
-from dray.simulation.cluster.conditions import Role
-from dray.simulation.cluster.limits import ETCD, NARROW, at_limits
-from dray.simulation.cluster.run import ClusterReport, simulate_cluster
+from dray_simulation.campaign import fresh_seed
+from dray_simulation.cluster.conditions import Role
+from dray_simulation.cluster.limits import ETCD, NARROW, at_limits
+from dray_simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 6
 SEARCH = 30

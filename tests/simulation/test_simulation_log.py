@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from random import SystemRandom
 
 import pytest
-from tests.simulation.log.run import simulate_log
-from tests.simulation.log_mutations import FOUND_BY_CHANCE, MUTATIONS
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.log.run import SECONDS, simulate_log
+from tests.simulation.log.world import Report
+from tests.simulation.log_mutations import FOUND_AMONG_LIES, FOUND_BY_CHANCE, MUTATIONS
 from tests.simulation.log_schedules import SCHEDULES, Schedule
 from tests.simulation.noticing import check_schedule_notices, first_noticed
 
-from dray.simulation.kernel.loop import run
+from dray_simulation.kernel.loop import run
 
 SEEDS = 60
 # Seeds at which the simulation found something in the real code once. What each was stands in the commit
@@ -67,6 +70,42 @@ def test_one_seed_is_one_run_in_another_process_too() -> None:
     assert prints == {simulate_log(7).fingerprint}
 
 
+# --- stores that lie
+
+
+def simulate_lies(seed: int, seconds: float = SECONDS) -> Report:
+    """One answer in ten about an object is damaged, short, or says that it is not there; lists leave some
+    out. No consumer is told of damage, since there is none, and nothing that is needed goes."""
+    return simulate_log(seed, seconds, lying(seed))
+
+
+def lying(seed: int) -> LogConditions:
+    conditions = LogConditions.choose(seed)
+    conditions.weather.lying = 0.1
+    return conditions
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_log_keeps_its_promises_over_stores_that_lie(seed: int) -> None:
+    simulate_lies(seed)
+
+
+def test_the_stores_lie_in_every_way() -> None:
+    told: Counter[str] = Counter()
+    for seed in range(3):
+        conditions = lying(seed)
+        simulate_log(seed, SECONDS, conditions)
+        told += conditions.weather.counts
+    lies = [f"object told {how}" for how in ("missing", "hidden", "short", "flipped")]
+    lies += ["object left out of a list", "object hidden from a look"]
+    assert [what for what in lies if not told[what]] == []
+
+
+@pytest.mark.parametrize("name", FOUND_AMONG_LIES)
+def test_lies_notice(name: str) -> None:
+    assert first_noticed(MUTATIONS[name], simulate_lies, FOUND_AMONG_LIES[name], SEARCH) is not None
+
+
 # --- every rule, taken away
 
 
@@ -92,7 +131,7 @@ def test_schedule_notices(schedule: Schedule, name: str) -> None:
 
 
 def test_every_mutation_is_noticed_by_something() -> None:
-    noticed = {*FOUND_BY_CHANCE, *[name for names in SCHEDULES.values() for name in names]}
+    noticed = {*FOUND_BY_CHANCE, *FOUND_AMONG_LIES, *[name for names in SCHEDULES.values() for name in names]}
     assert noticed == set(MUTATIONS)
 
 

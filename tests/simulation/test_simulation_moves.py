@@ -10,9 +10,9 @@ import pytest
 from tests.simulation.move_mutations import MUTATIONS, TRAPPED
 from tests.simulation.noticing import first_noticed
 
-from dray.simulation.cluster.run import ClusterReport, simulate_cluster
-from dray.simulation.moves.run import moving_topics
-from dray.simulation.moves.traps import TRAPS, any_move
+from dray_simulation.cluster.run import ClusterReport, simulate_cluster
+from dray_simulation.kinds import TRAPS, any_move
+from dray_simulation.moves.run import moving_topics
 
 SEEDS = 12
 FOUND_SOMETHING_ONCE = (498,)

@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dray.cli.main import app
-from dray.daemon.failures import Failure
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster import run as cluster_run
-from dray.simulation.cluster.run import simulate_cluster
-from dray.simulation.recording import record_run
+from dray.daemons.assembly.failures import Failure
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.cluster import run as cluster_run
+from dray_simulation.cluster.run import record_run, simulate_cluster
 
 SEED = 7
 

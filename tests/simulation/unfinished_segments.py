@@ -11,13 +11,12 @@ from uuid import UUID
 
 from tests.unit.migration.sources import in_memory, local_files
 
-from dray.foreign.remote_segments import RemoteSegment, SegmentName, SegmentState
-from dray.foreign.tiered_names import parse_local
-from dray.migration.inventory import Question, SourceLayout, take_inventory
-from dray.migration.kafka_tiered import REQUIRED
-from dray.migration.plan import AttachPlan, make_plan
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.kernel.loop import run
+from dray.migration.attach.inventory import Question, SourceLayout, take_inventory
+from dray.migration.attach.kafka_tiered import REQUIRED
+from dray.migration.attach.plan import AttachPlan, make_plan
+from dray.migration.formats.remote_segments import RemoteSegment, SegmentName, SegmentState, parse_local
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.kernel.loop import run
 
 
 async def _plan(files: dict[str, bytes], finished: dict[UUID, RemoteSegment] | None) -> AttachPlan:
@@ -26,7 +25,7 @@ async def _plan(files: dict[str, bytes], finished: dict[UUID, RemoteSegment] | N
     return await make_plan(source, question, await take_inventory(source, question), now_ms=1)
 
 
-async def _simulate(seed: int) -> None:
+async def _simulate(seed: int) -> list[str]:
     random = Random(seed)
     files = local_files()
     whole = await _plan(files, None)
@@ -60,6 +59,7 @@ async def _simulate(seed: int) -> None:
         for taken in planned.lineage.chosen:
             if taken.segment.path in swept:
                 raise Violation(f"{taken.segment.path} was chosen, and its copy was never finished")
+    return [taken.segment.path for planned in plan.partitions for taken in planned.lineage.chosen]
 
 
 def _without_some_files(files: dict[str, bytes], unfinished: set[UUID], random: Random) -> set[UUID]:
@@ -77,5 +77,6 @@ def _segment_of(path: str) -> UUID | None:
     return None if found is None else found.segment_id
 
 
-def simulate_unfinished(seed: int) -> None:
-    run(_simulate(seed))
+def simulate_unfinished(seed: int) -> list[str]:
+    """The paths that were chosen. Raises what it found."""
+    return run(_simulate(seed))

@@ -1,25 +1,23 @@
-"""Keeps the house: a room uses the rooms below it, and time, chance and threads come from the runtime.
-
-What a room may use is said in `tools/rooms.py`.
+"""Keeps the house: its folders stand in order, a room uses what `tools/rooms.py` says, and time, chance and
+threads come from the runtime.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
-from tools.rooms import ROOMS, depth, in_order, with_table
+from tools.rooms import ANY_BELOW, FOLDERS, ROOMS, below, folder_of, room_of, with_table
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dray"
-TOP = {"cli", "daemon", "simulation"}
-"""They put the others together, and may use any room below them."""
-
-# Where time, chance and threads are made: the real ones, and the simulated ones.
-MAKERS = {"runtime", "simulation"}
+# Where time, chance and threads are made.
+MAKERS = {"base/runtime"}
 
 FORBIDDEN_MODULES = {"time", "random", "secrets"}
 FORBIDDEN_NAMES = {
@@ -42,13 +40,8 @@ KINDS = (ast.Import, ast.ImportFrom, ast.Attribute, ast.Call, ast.ClassDef)
 
 @cache
 def modules() -> list[Path]:
-    return sorted(
-        path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py"
-    )
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    """Those in folders. Beside these stand only names that users import (`dray.spark_source`)."""
+    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 
 
 def imported(tree: ast.AST, path: Path) -> Iterator[str]:
@@ -84,31 +77,53 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+def room_of_file(path: Path) -> str:
+    return room_of(path.relative_to(SOURCE))
+
+
 @cache
 def rooms_used(path: Path) -> set[str]:
-    used = set()
-    for name in imported(parse(path), path):
-        parts = name.split(".")
-        if parts[0] == "dray" and len(parts) > 1 and parts[1] in ROOMS:
-            used.add(parts[1])
-    return used - {room_of(path)}
+    names = [name.split(".")[1:] for name in imported(parse(path), path) if name.startswith("dray.")]
+    used = {room_of(PurePath(*parts)) for parts in names if parts[0] in FOLDERS}
+    return used - {room_of_file(path)}
 
 
-def test_every_room_is_known() -> None:
-    new = {room_of(path) for path in modules()} - set(ROOMS)
-    assert not new, f"{new}: say in tools/rooms.py what they hold and may use"
+def test_the_house_has_a_dozen_folders_and_all_are_known() -> None:
+    """And nothing in it imports the simulation, which is a package of its own."""
+    assert {path.relative_to(SOURCE).parts[0] for path in modules()} == set(FOLDERS)
+    assert len(FOLDERS) <= 12
+    assert {folder_of(room) for room in ROOMS} == set(FOLDERS)
+    assert {room_of_file(path) for path in modules() if path.name != "__init__.py"} == set(ROOMS)
+    knows = {
+        name_of(path)
+        for path in modules()
+        if any(name.startswith("dray_simulation") for name in imported(parse(path), path))
+    }
+    assert not knows
 
 
-@pytest.mark.parametrize("room", sorted(ROOMS))
-def test_a_room_uses_only_the_rooms_below_it(room: str) -> None:
-    used = {name_of(path): rooms_used(path) for path in modules() if room_of(path) == room}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_uses_itself_and_those_below_it(folder: str) -> None:
+    inside = [path for path in modules() if folder_of(room_of_file(path)) == folder]
+    used = {name_of(path): {folder_of(room) for room in rooms_used(path)} - {folder} for path in inside}
+    assert {name: folders for name, folders in used.items() if not folders <= set(below(folder))} == {}
+
+
+MOST_BESIDE_EACH_OTHER = 20
+ONE_PER_API = {"broker/api", "kafka/protocol/messages"}
+
+
+def test_a_listing_is_short() -> None:
+    beside = Counter(str(path.parent.relative_to(SOURCE)) for path in modules() if path.name != "__init__.py")
+    long = {folder for folder, count in beside.items() if count > MOST_BESIDE_EACH_OTHER}
+    assert long == ONE_PER_API, "a drawer for what belongs together"
+
+
+@pytest.mark.parametrize("room", sorted(set(ROOMS) - ANY_BELOW))
+def test_a_room_uses_what_the_table_says(room: str) -> None:
+    used = {name_of(path): rooms_used(path) for path in modules() if room_of_file(path) == room}
     assert {name: rooms - ROOMS[room].uses for name, rooms in used.items() if rooms - ROOMS[room].uses} == {}
-
-
-@pytest.mark.parametrize("room", sorted(set(ROOMS) - TOP))
-def test_what_a_room_may_use_it_does_use(room: str) -> None:
-    used = {name for path in modules() if room_of(path) == room for name in rooms_used(path)}
-    assert used == ROOMS[room].uses
+    assert set().union(*used.values()) == ROOMS[room].uses, "the table allows more than is used"
 
 
 def made_outside_of_the_runtime(tree: ast.AST, path: Path) -> Iterator[str]:
@@ -132,16 +147,9 @@ def test_time_chance_and_threads_come_from_the_runtime(room: str) -> None:
     found = {
         name_of(path): list(made_outside_of_the_runtime(parse(path), path))
         for path in modules()
-        if room_of(path) == room
+        if room_of_file(path) == room
     }
     assert {name: lines for name, lines in found.items() if lines} == {}
-
-
-def test_no_arrow_points_up() -> None:
-    order = in_order()
-    for room in ROOMS:
-        assert all(order.index(used) > order.index(room) for used in ROOMS[room].uses)
-        assert all(depth(used) < depth(room) for used in ROOMS[room].uses)
 
 
 def test_the_map_is_the_house() -> None:
@@ -165,14 +173,14 @@ def test_the_map_is_the_house() -> None:
 )
 def test_the_rule_notices(source: str) -> None:
     """The check of the check: these are the lines it is there for."""
-    assert list(made_outside_of_the_runtime(ast.parse(source), SOURCE / "topics" / "x.py"))
+    assert list(made_outside_of_the_runtime(ast.parse(source), SOURCE / "broker" / "topics" / "x.py"))
 
 
 def test_relative_imports_are_seen() -> None:
     names = list(
-        imported(ast.parse("from ..server import Server\nfrom . import codec"), SOURCE / "wal" / "x.py")
+        imported(ast.parse("from ..server import Server\nfrom . import codec"), SOURCE / "log" / "x.py")
     )
-    assert names == ["dray.server.Server", "dray.wal.codec"]
+    assert names == ["dray.server.Server", "dray.log.codec"]
 
 
 # --- no task dies unnoticed
@@ -181,37 +189,38 @@ def test_relative_imports_are_seen() -> None:
 # failure themselves; with how many such places there are. All others go through `keep_running` (what must not
 # end) or `run_once` (what nobody awaits).
 STARTED: dict[str, int] = {
-    "api/shared/context.py": 1,  # an administrator's request, which outlives the client's patience
-    "daemon/compactor.py": 2,
+    "broker/api/shared/context.py": 1,  # an administrator's request, which outlives the client's patience
+    "daemons/compactor/process.py": 2,
     "cli/demo_run.py": 1,
-    "daemon/console.py": 2,
-    "daemon/console_child.py": 1,
-    "daemon/fleet.py": 2,
-    "daemon/broker.py": 2,
-    "daemon/migrator.py": 2,
-    "daemon/supervisor.py": 3,  # one per child: it contains its own rounds
-    "client/connection.py": 1,
-    "compaction/sources.py": 2,
-    "compaction/spark/writer.py": 1,
-    "groups/coordinator/lease.py": 1,
-    "groups/coordinator/service.py": 1,
-    "inspection/tail.py": 2,
-    "log/barriers.py": 1,
-    "log/parquet_reader.py": 2,
-    "log/patience.py": 1,  # a fetch waits for it
+    "daemons/console/process.py": 2,
+    "daemons/supervisor/children.py": 1,
+    "daemons/supervisor/fleet.py": 2,
+    "daemons/broker/process.py": 2,
+    "daemons/migrator/process.py": 2,
+    "daemons/supervisor/processes.py": 3,  # one per child: it contains its own rounds
+    "kafka/client/connection.py": 1,
+    "tables/compaction/writing/sources.py": 2,
+    "tables/compaction/writing/deliveries.py": 1,
+    "tables/compaction/spark/writer.py": 2,
+    "broker/groups/coordinator/lease.py": 1,
+    "broker/groups/coordinator/service.py": 1,
+    "inspection/records/search.py": 2,
+    "log/stream_store.py": 1,
+    "log/read/parquet_reader.py": 2,
+    "log/read/waiting.py": 1,  # a fetch waits for it
     "metadata/oxia/store.py": 2,
-    "migration/leader_reads.py": 1,
-    "migration/live_migration.py": 3,
-    "migration/topic_mirror.py": 3,
+    "migration/live/leader_reads.py": 1,
+    "migration/live/migration.py": 3,
+    "migration/live/topic_mirror.py": 3,
     "metadata/oxia/watch.py": 1,
-    "server/health.py": 1,
-    "server/http.py": 1,
-    "log/shared_reads.py": 1,
-    "server/protocol.py": 1,
-    "topics/cache.py": 1,
-    "topics/service.py": 1,
-    "upstream/shared_looks.py": 1,
-    "upstream/upstream_brokers.py": 1,
+    "broker/server/http/health.py": 1,
+    "broker/server/http/server.py": 1,
+    "log/read/shared_reads.py": 1,
+    "broker/server/protocol.py": 1,
+    "broker/topics/cache.py": 1,
+    "broker/topics/service.py": 1,
+    "migration/source/shared_looks.py": 1,
+    "migration/source/source_brokers.py": 1,
 }
 STARTING = {"spawn", "create_task", "ensure_future"}
 
@@ -224,7 +233,7 @@ def starts(tree: ast.AST) -> int:
 
 
 def test_tasks_in_the_background_are_kept() -> None:
-    found = {name_of(path): starts(parse(path)) for path in modules() if room_of(path) not in MAKERS}
+    found = {name_of(path): starts(parse(path)) for path in modules() if room_of_file(path) not in MAKERS}
     assert {name: count for name, count in found.items() if count} == STARTED, (
         "a task that nobody awaits is started with keep_running or run_once; one that somebody awaits is "
         "counted in STARTED"
@@ -233,6 +242,94 @@ def test_tasks_in_the_background_are_kept() -> None:
 
 def test_the_rule_notices_a_task_that_is_not_kept() -> None:
     assert starts(ast.parse("self._runtime.spawn(self._run(), 'loop')\nloop.create_task(work())")) == 2
+
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "warn"}
+
+
+def made_up_events(tree: ast.AST) -> Iterator[str]:
+    """Lines that clients cause have a rate for each event: one that quotes a name would be its own kind."""
+    for node in nodes(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LEVELS
+            and re.search(r"\b_?log(ger)?\b|notes", ast.unparse(node.func.value))
+            and node.args
+            and not isinstance(node.args[0], ast.Constant | ast.Name | ast.IfExp)
+        ):
+            yield f"{node.lineno}: {ast.unparse(node.args[0])}"
+
+
+NOT_FOR_REQUESTS = ANY_BELOW | {"log/life/deletions.py"}
+"""Rooms and modules whose lines no client causes."""
+
+
+def test_an_event_of_a_log_line_is_a_constant() -> None:
+    reached = [path for path in modules() if NOT_FOR_REQUESTS.isdisjoint({room_of_file(path), name_of(path)})]
+    assert not [f"{name_of(path)}:{each}" for path in reached for each in made_up_events(parse(path))]
+
+
+@pytest.mark.parametrize("call", ['_log.info(f"no topic {name}")', 'log().warning("no " + name)'])
+def test_the_rule_notices_a_made_up_event(call: str) -> None:
+    assert list(made_up_events(ast.parse(call)))
+
+
+# --- what a client names by the thousand is looked up some at a time
+
+NOT_ASKED = ANY_BELOW | {"tables/compaction", "migration", "tables/spark_source"}
+"""Rooms that no client's request and no page of the console reaches."""
+GATHERING = {
+    "base/runtime/turns.py": "gather_some itself",
+    "inspection/records/search.py": "tasks that ran side by side before, and are cancelled",
+}
+
+
+def gathers(tree: ast.AST, path: Path) -> list[str]:
+    """Where everything is begun at once, and would fill one turn of the event loop and all memory. What is
+    written out one by one is few."""
+    few = {
+        node.func
+        for node in nodes(tree)
+        if isinstance(node, ast.Call)
+        and dotted(node.func) == "asyncio.gather"
+        and not any(isinstance(each, ast.Starred) for each in node.args)
+    }
+    found = [name for name in imported(tree, path) if name in ("asyncio.gather", "asyncio.TaskGroup")]
+    return found + [
+        f"line {node.lineno}: {dotted(node)}"
+        for node in nodes(tree)
+        if isinstance(node, ast.Attribute) and dotted(node) in ("asyncio.gather", "asyncio.TaskGroup")
+        if node not in few
+    ]
+
+
+def test_what_a_client_names_is_gathered_some_at_a_time() -> None:
+    asked = {name_of(path): path for path in modules() if room_of_file(path) not in NOT_ASKED}
+    found = {name: gathers(parse(path), path) for name, path in asked.items()}
+    assert {name: places for name, places in found.items() if places}.keys() == GATHERING.keys(), (
+        "how many there are is the client's to choose: use gather_some, or context.large.gather"
+    )
+
+
+def test_few_may_be_gathered() -> None:
+    assert not gathers(
+        ast.parse("async def f(a, b): await asyncio.gather(a, b)"), SOURCE / "broker" / "api" / "x.py"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def f(all): await asyncio.gather(*all)",
+        "async def f(all): await wait(asyncio.gather(all(), *all))",
+        "gather = asyncio.gather",
+        "from asyncio import gather",
+        "async def f():\n    async with asyncio.TaskGroup() as tasks: ...",
+    ],
+)
+def test_the_rule_notices_a_crowd(source: str) -> None:
+    assert gathers(ast.parse(source), SOURCE / "broker" / "api" / "x.py")
 
 
 def test_every_design_note_is_in_the_index() -> None:
@@ -335,7 +432,7 @@ NOT_IN_UNIT = {
         "spark_sql",
         "trino",
     )
-} | {"dray.compaction.spark.session.open_session", "tests.services.tools.require_tool"}
+} | {"dray.tables.compaction.spark.session.open_session", "tests.services.tools.require_tool"}
 
 
 def heavy_imports(tree: ast.AST) -> set[str]:
@@ -352,7 +449,7 @@ def test_unit_tests_start_no_java_and_install_nothing() -> None:
     found = {
         path.name: heavy for path in (TESTS / "unit").rglob("*.py") if (heavy := heavy_imports(parse(path)))
     }
-    assert found == {"recorded_processes.py": {"dray.compaction.spark.session.open_session"}}, (
+    assert found == {"recorded_processes.py": {"dray.tables.compaction.spark.session.open_session"}}, (
         "it replaces that"
     )
 
@@ -366,13 +463,13 @@ TWINS = {
     "Call": "metadata",
     "Calls": "metadata",
     "Fault": "metadata",
-    "CancelTimer": "groups",
-    "GroupState": "groups",
-    "Heartbeat": "groups",
-    "Member": "groups",
-    "ScheduleTimer": "groups",
-    "TimerFired": "groups",
-    "TimerKind": "groups",
+    "CancelTimer": "broker/groups",
+    "GroupState": "broker/groups",
+    "Heartbeat": "broker/groups",
+    "Member": "broker/groups",
+    "ScheduleTimer": "broker/groups",
+    "TimerFired": "broker/groups",
+    "TimerKind": "broker/groups",
 }
 """One thing in rooms that stand side by side: Oxia and etcd, classic and consumer groups."""
 
@@ -391,7 +488,33 @@ def test_a_class_name_stands_for_one_thing() -> None:
     twins = {
         name
         for name, found in several.items()
-        if all(home.split("/")[0] == TWINS.get(name) for home in found)
+        if all(room_of(PurePath(home)) == TWINS.get(name) for home in found)
     }
     assert {name: found for name, found in several.items() if name not in twins} == {}
     assert twins == set(TWINS)
+
+
+VERBS = {
+    "settle": {"log", "migration"},  # of a WAL mark; a mirror writes those, too
+    "pack": {"log"},
+    "mirror": {"migration"},
+    "forward": {"migration"},
+}
+"""Verbs of `docs/vocabulary.md` that mean one thing, and the folders whose functions do it."""
+
+
+def functions_of(tree: ast.AST) -> set[str]:
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef
+    return {node.name.lstrip("_") for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_means_one_thing(verb: str) -> None:
+    page = (ROOT / "docs" / "vocabulary.md").read_text(encoding="utf-8")
+    assert f"\n| **{verb}** | " in page
+    told = [path.relative_to(SOURCE) for path in modules() if verb in functions_of(parse(path))]
+    assert [str(path) for path in told if path.parts[0] not in VERBS[verb]] == []
+
+
+def test_the_rule_notices_another_meaning() -> None:
+    assert functions_of(ast.parse("class A:\n async def _settle(self): ...")) == {"settle"}

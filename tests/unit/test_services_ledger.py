@@ -8,13 +8,13 @@ import pytest
 from tests.services.batches import batch, plain
 from tests.services.ledger import ConnectionTap, ProduceLedger, SentBatch, split
 
-from dray.protocol.headers import (
+from dray.kafka.protocol.frames import (
     RequestHeader,
     encode_request_header,
     encode_response_header,
     frame_message,
 )
-from dray.protocol.messages.produce import (
+from dray.kafka.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -22,7 +22,7 @@ from dray.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from dray.protocol.messages.schemas import ApiKey
+from dray.kafka.protocol.messages.schemas import ApiKey
 
 VERSION = 9
 

@@ -20,47 +20,43 @@ import pytest
 from tests.services import room_settings
 from tests.services.two_builds import ALICE, DOMAINS, MIGRATION, STRAGGLERS, Process, World
 
-from dray.cluster import BrokerIdTaken, Membership, open_cluster
-from dray.cluster.broker import BROKER_FORMAT
-from dray.cluster.clock_guard import BEAT_FORMAT
-from dray.cluster.identity import CLUSTER_FORMAT
-from dray.groups.coordinator import GroupUnavailable
-from dray.groups.coordinator.configs import CONFIGS_FORMAT
-from dray.groups.coordinator.fence import FENCE_FORMAT
-from dray.groups.coordinator.lease import LEASE_FORMAT
-from dray.groups.coordinator.storage import RECORD_FORMAT
-from dray.groups.followed import FOLLOWED_FORMAT
-from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import (
-    carried_hints,
-    cleaned,
-    counters,
-    entries,
-    job_values,
-    lifecycle,
-    origins,
-    producer_state,
-    wal_keys,
-)
+from dray.broker.cluster import BrokerIdTaken, Membership, open_cluster
+from dray.broker.cluster.clock_guard import BEAT_FORMAT
+from dray.broker.cluster.identity import CLUSTER_FORMAT
+from dray.broker.cluster.membership import BROKER_FORMAT
+from dray.broker.cluster.tally import TALLY_FORMAT
+from dray.broker.groups.coordinator import GroupUnavailable
+from dray.broker.groups.coordinator.configs import CONFIGS_FORMAT
+from dray.broker.groups.coordinator.fence import FENCE_FORMAT
+from dray.broker.groups.coordinator.lease import LEASE_FORMAT
+from dray.broker.groups.coordinator.storage import RECORD_FORMAT
+from dray.broker.groups.offsets import OFFSET_FORMAT
+from dray.broker.security.acls.decision import Authorizer
+from dray.broker.security.acls.store import ACL_FORMAT
+from dray.broker.security.key_follower import REREAD_SECONDS, SecurityUnavailable
+from dray.broker.security.quotas.store import QUOTA_FORMAT
+from dray.broker.security.users import CREDENTIAL_FORMAT, Upsertion
+from dray.broker.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
+from dray.broker.topics.compaction_requests import REQUEST_FORMAT, CompactionRequests
+from dray.broker.topics.model import EPOCH_FORMAT, TOMBSTONE_FORMAT
+from dray.daemons.recovery.backups import BACKUP_RECORD_FORMAT
+from dray.kafka.acls import AclFilter, AclOperation, AclResourceType
+from dray.kafka.quotas import PRODUCER_BYTE_RATE
+from dray.kafka.sasl.credentials import ScramMechanism, make_credential
+from dray.log import entries, origins, producer_state, wal_keys
+from dray.log.append import carried_hints
+from dray.log.jobs import cleaned
+from dray.log.jobs import values as job_values
+from dray.log.life import counters, lifecycle
+from dray.log.life.lifecycle import EPOCHS_FORMAT
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue, ValueCorrupt
-from dray.migration.leases import LEASE_FORMAT as MIGRATION_LEASE_FORMAT
+from dray.migration.groups.copy import FOLLOWED_FORMAT
+from dray.migration.live.stragglers import STRAGGLERS_FORMAT, ProducedStragglers
+from dray.migration.record import LEASE_FORMAT as MIGRATION_LEASE_FORMAT
 from dray.migration.record import MIGRATION_FORMAT, Migrations
-from dray.migration.stragglers import STRAGGLERS_FORMAT, ProducedStragglers
-from dray.security.acls.decision import Authorizer
-from dray.security.acls.model import AclFilter, AclOperation, AclResourceType
-from dray.security.acls.store import ACL_FORMAT
-from dray.security.faults import SecurityUnavailable
-from dray.security.key_follower import REREAD_SECONDS
-from dray.security.quotas.limits import PRODUCER_BYTE_RATE
-from dray.security.quotas.store import QUOTA_FORMAT
-from dray.security.scram_credentials import ScramMechanism, make_credential
-from dray.security.users import CREDENTIAL_FORMAT, Upsertion
-from dray.simulation.kernel.loop import run
-from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
-from dray.topics.compaction_requests import REQUEST_FORMAT, CompactionRequests
-from dray.topics.model import EPOCH_FORMAT, TOMBSTONE_FORMAT
+from dray_simulation.kernel.loop import run
 
 Refusal = Callable[[World, Process], Awaitable[object]]
 
@@ -258,16 +254,16 @@ CASES = {
     ),
     "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
+        entries.GAP_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
+        entries.GAP_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
     ),
     "streams/<number>/offset-index/<number>/<number>: carried": Case(
-        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
+        entries.GAP_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
-        job_values.SEGMENT_FORMAT,
+        job_values.OUTSIDE_FORMAT,
         lambda world: keys.job(first_of(world)),
         refusal=lambda world, process: process.log.delete_records(first_of(world), -1),
         raises=LogUnavailable,
@@ -311,6 +307,12 @@ CASES = {
         refusal=lambda _, process: process.commit("came", process.world.topics["orders"]),
         raises=GroupUnavailable,
     ),
+    # Then nothing is deleted from the bucket: `test_cluster_tally.py`.
+    "tally": Case(TALLY_FORMAT, lambda _: keys.TALLY, topic=None),
+    # Brokers that take turns by it make no backup, and say so.
+    "backup": Case(BACKUP_RECORD_FORMAT, lambda _: keys.BACKUP, topic=None, is_read=False),
+    # Consumers that come with an earlier epoch hear that they may try again.
+    "streams/<number>/epochs": Case(EPOCHS_FORMAT, lambda world: keys.epochs(first_of(world)), is_read=False),
     # A time that cannot be read is no evidence. The key goes when its process has long been silent.
     "clocks/<id>": Case(BEAT_FORMAT, lambda world: world.stored(keys.CLOCKS)[0], topic=None),
     "group-configs/<name>": Case(
@@ -351,12 +353,12 @@ CASES = {
         refusal=lambda _, process: process.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: None}),
         raises=SecurityUnavailable,
     ),
-    "wal/staging/<id>": Case(wal_keys.MIRROR_FORMAT, staged),
+    "wal/staging/<id>": Case(wal_keys.OUTSIDE_STAGING_FORMAT, staged),
     # A hint only says where to look: the stream is packed when another hint leads there, or compacted.
     "wal/carried/<number>": Case(
         carried_hints.FORMAT, lambda world: keys.carried_hint(world.topics["orders"].streams[-1])
     ),
-    "wal/objects/<id>": Case(wal_keys.SEGMENT_FORMAT, unreferenced),
+    "wal/objects/<id>": Case(wal_keys.OWNED_FORMAT, unreferenced),
     # What a reference says is that it is there: its value is never read.
     "wal/refs/<id>/<number>": Case(
         wal_keys.FORMAT,
@@ -391,7 +393,7 @@ SAMPLES = {
     "group_id": "n",
     "partition": 1,
     "wal_id": UUID(int=1),
-    "segment_id": UUID(int=1),
+    "object_id": UUID(int=1),
     "user_name": "n",
     "mechanism": "SCRAM-SHA-256",
     "entity": {"user": "n"},

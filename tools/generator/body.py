@@ -138,8 +138,9 @@ class Body:
                 line("position = skip_tags(buffer, position - 1, limit)")
                 return
             line("tags, position = read_tag_count(buffer, position - 1, limit)")
+            line("tag = -1")
             with self._source.block("for _ in range(tags):"):
-                line("tag, start, end = read_tag(buffer, position, limit)")
+                line("tag, start, end = read_tag(buffer, position, limit, tag)")
                 for number, field in enumerate(self._tagged):
                     test = condition(field.versions, self._versions)
                     word = "elif" if number else "if"

@@ -54,8 +54,8 @@ def _heading(messages: list[Message], text: str, origin: str) -> str:
     if "NEVER_FLEXIBLE" in text:
         names.add("NEVER_FLEXIBLE")
     lines.append("")
-    lines.append(f"from dray.protocol.message import {', '.join(sorted(names))}")
-    lines.append("from dray.protocol.wire import (")
+    lines.append(f"from dray.kafka.protocol.message import {', '.join(sorted(names))}")
+    lines.append("from dray.kafka.protocol.wire import (")
     fields = {field.name for message in messages for struct in message.structs for field in struct.fields}
     lines.extend(f"    {name}," for name in sorted(set(_WIRE_NAMES.findall(text)) - fields))
     lines.append(")\n")

@@ -17,7 +17,7 @@ def table_source(apis: dict[str, list[Message]], kio_version: str) -> str:
     lines.append("from __future__ import annotations\n")
     lines.append("from enum import IntEnum")
     lines.append("from typing import Final, NamedTuple\n")
-    lines.append("from dray.protocol.message import NEVER_FLEXIBLE\n\n")
+    lines.append("from dray.kafka.protocol.message import NEVER_FLEXIBLE\n\n")
     lines.append("class ApiKey(IntEnum):")
     lines.extend(f"    {name.upper()} = {key}" for key, name in sorted(api_key_map.items()))
     lines.append("\n")

@@ -4,7 +4,7 @@
 
 The kernel sends the signal, so a parent that was killed cannot leave an unsupervised broker behind. It sends
 one for each thread of the parent, so it must be one that may come twice: SIGHUP, as when a terminal goes.
-Where the kernel cannot (it is not Linux), a child outlives a killed parent.
+If the kernel cannot (it is not Linux), a child outlives a killed parent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of compacted topics is clean, dirty and gone, for `drayd admin`.
+"""The clean, dirty and gone parts of compacted topics, and the builds of processes, for `drayd admin`.
 
 Kafka's protocol has no word for it, so it comes from the metadata store, as the config names it; and only if
 that is the store of the very cluster whose brokers were asked.
@@ -6,41 +6,71 @@ that is the store of the very cluster whose brokers were asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import quiet_logs
+from dray.broker.cluster.identity import decode_cluster
+from dray.broker.topics.model import decode_topic
 from dray.cli.output import print_table
-from dray.cluster.identity import decode_cluster
-from dray.config import Settings
-from dray.daemon.failures import Failure
-from dray.daemon.settings import log_settings
-from dray.daemon.stores import open_metadata
-from dray.daemon.words import about_size
-from dray.log.clean_shares import CleanShares, Share
+from dray.daemons.assembly.failures import Failure
+from dray.daemons.assembly.settings import log_settings
+from dray.daemons.assembly.stores import open_metadata
+from dray.daemons.assembly.words import about_size
+from dray.daemons.config import Settings
+from dray.inspection.storage.stored import KnownBuilds, StoredCluster
+from dray.log.jobs.clean_shares import CleanShares, Share
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
-from dray.runtime import SystemRuntime
-from dray.telemetry import quiet_logs
-from dray.topics.model import decode_topic
+
+T = TypeVar("T")
 
 NOTHING = "-"
-NOT_SHOWN = "what is clean and dirty: give the cluster's own --config or --data-dir"
+NOT_SHOWN = (
+    "the topic is compacted by key; how far that is, the metadata store alone knows: give the cluster's own "
+    "--config or --data-dir to see it"
+)
 
 
 async def read_clean_shares(
     settings: Settings, cluster_id: str, topics: Sequence[str]
 ) -> dict[str, list[CleanShares]]:
     """By topic, the shares of every partition. Nothing where the stores are not those of the cluster."""
+
+    async def read(store: MetadataStore, domains: int) -> dict[str, list[CleanShares]]:
+        return await _read(store, settings, domains, topics)
+
+    return await _in_store_of(settings, cluster_id, read) or {}
+
+
+async def read_builds(settings: Settings, cluster_id: str) -> KnownBuilds | None:
+    """Which build each process is. None where the store is not that of the cluster."""
+
+    async def read(store: MetadataStore, domains: int) -> KnownBuilds:
+        return await StoredCluster(store, domains, {}, 0).builds()
+
+    return await _in_store_of(settings, cluster_id, read)
+
+
+async def _in_store_of(
+    settings: Settings, cluster_id: str, read: Callable[[MetadataStore, int], Awaitable[T]]
+) -> T | None:
+    """What is read from the cluster's metadata store, given the number of its domains."""
     if settings.metadata.engine == "sqlite" and not settings.metadata_path.exists():
-        return {}  # a command that only reads makes nothing
+        return None  # a command that only reads makes nothing
     runtime = SystemRuntime()
     try:
         with quiet_logs():
             store = await open_metadata(settings, runtime)
             try:
-                return await _read(store, settings, cluster_id, topics)
+                record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+                cluster = None if record is None else decode_cluster(record.value)
+                if cluster is None or cluster.cluster_id != cluster_id:
+                    return None
+                return await read(store, cluster.domains)
             except MetadataError as error:
                 raise Failure(f"the metadata store: {error}") from error
             finally:
@@ -50,13 +80,9 @@ async def read_clean_shares(
 
 
 async def _read(
-    store: MetadataStore, settings: Settings, cluster_id: str, topics: Sequence[str]
+    store: MetadataStore, settings: Settings, domains: int, topics: Sequence[str]
 ) -> dict[str, list[CleanShares]]:
-    record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-    cluster = None if record is None else decode_cluster(record.value)
-    if cluster is None or cluster.cluster_id != cluster_id:
-        return {}
-    streams = StreamStore(store, cluster.domains, log_settings(settings).producer_expiry_ms)
+    streams = StreamStore(store, domains, log_settings(settings).producer_expiry_ms)
     found: dict[str, list[CleanShares]] = {}
     for name in topics:
         topic = await store.get(keys.CLUSTER_DOMAIN, keys.topic(name))

@@ -1,32 +1,112 @@
-"""What the demo does, step by step, and what it says about it."""
+"""The demo: its stream of orders, its steps, and its words about them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import shutil
 import sys
 import tempfile
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from random import Random
+from typing import Final
 from uuid import UUID
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dray.cli.chart import chart
-from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
-from dray.client import Cluster, Dialer, RequestFailed
-from dray.client.admin import create_topic
-from dray.client.errors import check
-from dray.client.records import count_records, fetch, produce
-from dray.compaction.packages import missing_packages
-from dray.daemon.failures import USAGE, Failure
-from dray.daemon.supervisor import Child, Supervisor
-from dray.daemon.words import about_size
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.daemons.assembly.words import about_size
+from dray.daemons.supervisor.processes import Child, Supervisor
+from dray.kafka.client import Cluster, Dialer, RequestFailed
+from dray.kafka.client.admin import create_topic
+from dray.kafka.client.errors import check
+from dray.kafka.client.records import count_records, fetch, produce
+from dray.kafka.records import BytesColumn, Columns, encode
+from dray.tables.compaction.packages import missing_packages
+
+# --- the stream: orders of a web shop, as JSON, with busy and quiet moments
+
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 4
+
+_PRODUCTS: Final = (
+    ("tea", 4.5),
+    ("coffee", 9.9),
+    ("cup", 7.0),
+    ("kettle", 39.0),
+    ("grinder", 89.0),
+    ("book", 19.5),
+)
+_COUNTRIES: Final = ("DE", "FR", "IT", "JP", "US", "BR")
+_CUSTOMERS: Final = 500
+
+
+def rate_at(moment: float, usual: int) -> int:
+    """Records per second: a slow wave, and a rush every twenty seconds."""
+    wave = 1.0 + 0.4 * math.sin(moment / 6.0)
+    rush = 2.5 if moment % 20.0 > 17.0 else 1.0
+    return round(usual * wave * rush)
+
+
+def make_orders(count: int, random: Random, now_ms: int) -> bytes:
+    """A batch of so many orders. The header says who wrote it, as tracing headers do."""
+    keys, values = [], []
+    for _ in range(count):
+        # Few customers order a lot.
+        customer = int(_CUSTOMERS * random.random() ** 3)
+        product, price = random.choice(_PRODUCTS)
+        quantity = random.choice((1, 1, 1, 2, 3))
+        keys.append(f"customer-{customer:03d}".encode())
+        order = {
+            "customer": customer,
+            "country": _COUNTRIES[customer % len(_COUNTRIES)],
+            "product": product,
+            "quantity": quantity,
+            "amount": round(price * quantity, 2),
+        }
+        values.append(json.dumps(order, separators=(",", ":")).encode())
+    return bytes(encode(_columns(keys, values, now_ms), batch_bytes=1 << 24))
+
+
+def _columns(keys: list[bytes], values: list[bytes], now_ms: int) -> Columns:
+    count = len(keys)
+    none_each = array("i", [-1] * count).tobytes()
+    return Columns(
+        row_count=count,
+        header_count=count,
+        offsets=array("q", range(count)).tobytes(),
+        timestamps=array("q", [now_ms] * count).tobytes(),
+        producer_ids=array("q", [-1] * count).tobytes(),
+        producer_epochs=none_each,
+        base_sequences=none_each,
+        attributes=bytes(4 * count),
+        keys=_bytes_column(keys),
+        values=_bytes_column(values),
+        headers=array("i", range(count + 1)).tobytes(),
+        header_keys=_bytes_column([b"source"] * count),
+        header_values=_bytes_column([b"web-shop"] * count),
+    )
+
+
+def _bytes_column(items: list[bytes]) -> BytesColumn:
+    offsets = array("i", [0])
+    for item in items:
+        offsets.append(offsets[-1] + len(item))
+    return BytesColumn(offsets.tobytes(), b"".join(items), None)
+
+
+# --- the steps
+
 
 _TICK_SECONDS = 0.1
 _FETCH_BYTES = 8 << 20
@@ -57,7 +137,7 @@ _QUESTIONS = (
 
 @dataclass
 class DemoMeasurements:
-    """What was seen, tick by tick."""
+    """The measurements of the demo, tick by tick."""
 
     produced: int = 0
     produced_bytes: int = 0
@@ -266,3 +346,29 @@ class _Still:
 
     def update(self, _: Text) -> None:
         pass
+
+
+# --- curves in a terminal: a column per moment, eighths of a character high
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+def chart(values: Sequence[float], *, width: int, height: int, unit: str) -> list[str]:
+    """The lines of a chart from zero up to the greatest value, which stands beside its top."""
+    columns = _fit(values, width)
+    top = max(columns, default=0.0)
+    scale = height * 8 / top if top > 0 else 0.0
+    lines = []
+    for row in range(height - 1, -1, -1):
+        cells = [_EIGHTHS[max(0, min(8, round(value * scale) - row * 8))] for value in columns]
+        label = f"{top:,.0f} {unit}" if row == height - 1 else "0" if row == 0 else ""
+        lines.append(f"{label:>14} │{''.join(cells)}")
+    return lines
+
+
+def _fit(values: Sequence[float], width: int) -> list[float]:
+    """The greatest of the values that fall into each column: a peak is never smoothed away."""
+    if len(values) <= width:
+        return list(values)
+    bounds = [round(index * len(values) / width) for index in range(width + 1)]
+    return [max(values[start:end]) for start, end in pairwise(bounds)]

@@ -1,66 +1,34 @@
-"""Groups as people and programs see them: with their lag, partition by partition."""
+"""Groups as people and programs see them, with their lag, partition by partition; and resets as they ask for
+them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
+from dray.base.config.kinds import DAY, Duration
 from dray.cli.output import print_table
-from dray.client.admin import offsets_at
-from dray.client.cluster import Cluster, Place
-from dray.client.groups import GroupCalls, GroupDescription, MemberDescription
-from dray.client.records import LATEST
-from dray.inspection.resets import OffsetMove
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.inspection.groups.resets import ChosenPartitions, OffsetMove, ResetTarget, Target
+from dray.inspection.groups.views import GroupView, read_group
+from dray.kafka.client.admin import offsets_at
+from dray.kafka.client.cluster import Cluster, Place
+from dray.kafka.client.groups import GroupCalls, MemberDescription
+from dray.kafka.client.records import INT64_MAX, LATEST
 
 NOTHING = "-"
 
 
-@dataclass(frozen=True)
-class PartitionView:
-    """A partition that the group has read, or that a member is to read."""
-
-    topic: str
-    partition: int
-    current: int | None
-    end: int | None
-    member: MemberDescription | None
-
-    @property
-    def lag(self) -> int | None:
-        if self.current is None or self.end is None:
-            return None
-        return max(0, self.end - self.current)
-
-
-@dataclass(frozen=True)
-class GroupView:
-    group: GroupDescription
-    partitions: Sequence[PartitionView]
-
-    @property
-    def lag(self) -> int:
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-
 async def view_group(group_id: str, cluster: Cluster) -> GroupView:
     calls = GroupCalls(cluster)
-    group = await calls.describe(group_id)
-    committed = await calls.committed(group_id)
-    owners: dict[Place, MemberDescription] = {
-        (topic, partition): member
-        for member in group.members
-        for topic, partitions in member.assignment.items()
-        for partition in partitions
-    }
-    places = sorted({*committed, *owners})
-    names = sorted({topic for topic, _ in places})
-    await cluster.learn(names)
-    ends = await offsets_at(cluster, names, LATEST)
-    return GroupView(
-        group,
-        [PartitionView(*place, committed.get(place), ends.get(place), owners.get(place)) for place in places],
-    )
+
+    async def ends_of(topics: Sequence[str]) -> Mapping[Place, int]:
+        await cluster.learn(topics)
+        return await offsets_at(cluster, topics, LATEST)
+
+    return await read_group(await calls.describe(group_id), calls, ends_of)
 
 
 # --- for people
@@ -77,7 +45,7 @@ def print_summary(view: GroupView) -> None:
 
 
 def print_offsets(view: GroupView) -> None:
-    if not view.partitions:
+    if not view.places:
         print("  no committed offsets, and nothing assigned")
         return
     print_table(
@@ -93,19 +61,20 @@ def print_offsets(view: GroupView) -> None:
         ],
         [
             (
-                item.topic,
-                item.partition,
-                _or_nothing(item.current),
-                _or_nothing(item.end),
-                _or_nothing(item.lag),
-                NOTHING if item.member is None else item.member.member_id,
-                NOTHING if item.member is None else item.member.host,
-                NOTHING if item.member is None else item.member.client_id,
+                *place,
+                _or_nothing(view.committed.get(place)),
+                _or_nothing(view.ends.get(place)),
+                _or_nothing(view.lags.get(place)),
+                *_reader(view.owners.get(place)),
             )
-            for item in view.partitions
+            for place in view.places
         ],
         right=("current-offset", "log-end-offset", "lag"),
     )
+
+
+def _reader(member: MemberDescription | None) -> tuple[str, str, str]:
+    return (NOTHING,) * 3 if member is None else (member.member_id, member.host, member.client_id)
 
 
 def print_members(view: GroupView) -> None:
@@ -215,14 +184,14 @@ def as_plain(view: GroupView) -> dict[str, Any]:
         "members": [_plain_member(member) for member in group.members],
         "partitions": [
             {
-                "topic": item.topic,
-                "partition": item.partition,
-                "current_offset": item.current,
-                "log_end_offset": item.end,
-                "lag": item.lag,
-                "consumer_id": None if item.member is None else item.member.member_id,
+                "topic": place[0],
+                "partition": place[1],
+                "current_offset": view.committed.get(place),
+                "log_end_offset": view.ends.get(place),
+                "lag": view.lags.get(place),
+                "consumer_id": view.owners[place].member_id if place in view.owners else None,
             }
-            for item in view.partitions
+            for place in view.places
         ],
     }
 
@@ -260,3 +229,99 @@ def plain_moves(group_id: str, moves: Sequence[OffsetMove], executed: bool) -> d
             for move in moves
         ],
     }
+
+
+# --- the target of `reset-offsets`, read from what was asked for
+
+
+LONGEST: Final = 100 * 365 * DAY
+
+_ISO_DURATION: Final = re.compile(
+    r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+
+
+def parse_topics(given: Sequence[str]) -> list[ChosenPartitions]:
+    """`orders`, or `orders:0,3` for some of its partitions, as in Kafka's own tool."""
+    chosen: dict[str, ChosenPartitions] = {}
+    for text in given:
+        name, colon, listed = text.partition(":")
+        numbers = listed.split(",") if colon else []
+        if not name or not all(number.isascii() and number.isdigit() for number in numbers):
+            raise Failure(f"--topic = {text!r}: must be TOPIC or TOPIC:0,1,2", USAGE)
+        if name in chosen:
+            raise Failure(f"--topic names {name} twice", USAGE)
+        chosen[name] = ChosenPartitions(name, sorted({int(number) for number in numbers}) if colon else None)
+    return list(chosen.values())
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch, never below it: to brokers, negative times mean something else. A time
+    without a zone is UTC, as for Kafka's own tool."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Failure(
+            f"--to-datetime = {text!r}: must be a time such as 2026-01-31T18:00:00.000 (UTC), "
+            "2026-01-31T18:00:00+01:00 or 2026-01-31",
+            USAGE,
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0, round(moment.timestamp() * 1000))
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds: as ISO 8601 has it (P1DT2H30M), or as Dray's config does (90m)."""
+    match = _ISO_DURATION.fullmatch(text.strip())
+    if match is not None:
+        days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4] or 0)
+        if seconds <= LONGEST:
+            return round(seconds * 1000)
+    try:
+        return round(Duration(0.0, LONGEST).parse(text) * 1000)
+    except ValueError as error:
+        raise Failure(f"--by-duration = {text!r}: must be such as PT2H30M, P7D or 90m", USAGE) from error
+
+
+def choose_target(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    now_ms: int,
+) -> Target:
+    """Exactly one of them."""
+    wanted: list[ResetTarget] = [
+        aim
+        for aim, given in (
+            (ResetTarget.EARLIEST, to_earliest),
+            (ResetTarget.LATEST, to_latest),
+            (ResetTarget.CURRENT, to_current),
+            (ResetTarget.OFFSET, to_offset is not None),
+            (ResetTarget.SHIFT, shift_by is not None),
+            (ResetTarget.TIME, to_datetime is not None),
+            (ResetTarget.AGO, by_duration is not None),
+        )
+        if given
+    ]
+    if len(wanted) != 1:
+        said = "nothing says where to" if not wanted else " and ".join(aim.value for aim in wanted)
+        raise Failure(f"{said}: give one of {', '.join(target.value for target in ResetTarget)}", USAGE)
+    (aim,) = wanted
+    if aim is ResetTarget.OFFSET and to_offset is not None:
+        if not 0 <= to_offset <= INT64_MAX:
+            raise Failure(f"--to-offset = {to_offset}: must be 0 or more", USAGE)
+        return aim, to_offset
+    if aim is ResetTarget.SHIFT and shift_by is not None:
+        return aim, shift_by
+    if aim is ResetTarget.TIME and to_datetime is not None:
+        return aim, parse_time(to_datetime)
+    if aim is ResetTarget.AGO and by_duration is not None:
+        return aim, max(0, now_ms - parse_duration(by_duration))
+    return aim, 0

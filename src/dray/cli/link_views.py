@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dray.cli.migration_views import print_borrowed, size_text, time_text
+from dray.cli.migration_views import print_borrowed, print_missing, size_text, time_text
 from dray.cli.output import print_table
-from dray.daemon.hand_over import HandedOver
-from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
-from dray.groups.followed import CopyState
-from dray.inspection.links import MEANINGS
-from dray.migration.following import GroupsOfTopic
+from dray.daemons.migrator.links import LinkPreview, LiveStatus, SwitchPreview
+from dray.daemons.migrator.migration import HandedOver
+from dray.daemons.migrator.source_security import SourceAcls, SourceUsers
+from dray.inspection.topics.links import MEANINGS
+from dray.kafka.acls import text_of
+from dray.migration.groups.copy import CopyState
+from dray.migration.groups.rounds import GroupsOfTopic
+from dray.migration.live.moving_topic import UsersLook
 from dray.migration.record import MigrationRecord, MigrationState
 
 _MOST_NAMED: Final = 10
+_MOST_ACLS: Final = 50
 _GROUPS: Final = {
     CopyState.FOLLOWED: "groups that wait until the topic is switched and their members have left the source",
     CopyState.MOVED: "groups that have moved",
@@ -50,22 +54,74 @@ def print_link(found: LinkPreview) -> None:
     print("configs: " + (", ".join(f"{k}={v}" for k, v in sorted(found.configs.items())) or "none"))
     for each in plan.notes:
         print(f"note: {each}")
+    _print_acls(found.acls)
+    _print_source_users(found.source_users)
 
 
-def print_switch(topic: str, fence: str, seen: SwitchPreview) -> None:
+def print_switch(topic: str, seen: SwitchPreview) -> None:
     how = {
         "acl": "an ACL denies WRITE on the topic to all at the source",
         "size": "max.message.bytes=0 is set on the topic at the source",
         "stopped": "nothing is done at the source: you say that its writers are stopped",
-    }[fence]
+    }[seen.fence]
     print(f"topic {topic}: what will happen")
     print(f"  1. {how}; each leader is probed until it refuses")
     print(f"  2. the mirror brings the last records ({seen.lag} are missing now)")
     print("  3. if producers and offsets agree on both sides, the topic is Dray's: no way back from here")
     print("  4. groups move when their last member has left the source; its end is watched for stragglers")
     print("  should 1 to 3 not come right, the fence is lifted and all is as before")
+    print(
+        f"producers wait about {max(0.1, seen.pause_seconds):.1f} s from 1 to 3, once the mirror has caught "
+        f"up: {len(seen.record.streams)} partitions, and the source and Dray's store as far away as now"
+    )
     if seen.transactions:
         print(f"note: transactions are open at the source: {_named(seen.transactions)}")
+    _print_users(seen.users)
+    _print_acls(seen.acls)
+    _print_source_users(seen.source_users)
+
+
+def _print_users(users: UsersLook) -> None:
+    if users.writers:
+        print(
+            f"transactional producers write to it, which Dray does not take: {_named(users.writers)}; stop "
+            "or change them before the switch"
+        )
+    if users.assigning:
+        print(
+            f"consumers that assign partitions to themselves: {_named(users.assigning)}; stop them before "
+            "the switch, and start them here afterwards"
+        )
+
+
+def _print_acls(acls: SourceAcls) -> None:
+    if acls.opens:
+        print("note: Dray asks nobody who may use the topic (security.authorization), and the source does")
+    if acls.unseen:
+        print(f"note: {acls.unseen}")
+    if acls.missing:
+        print("ACLs of the source that have no equal here; --acls adds them, each for this very name:")
+        for each in acls.missing[:_MOST_ACLS]:
+            print(f"  {text_of(each)}")
+        if len(acls.missing) > _MOST_ACLS:
+            print(f"  and {len(acls.missing) - _MOST_ACLS} more: --json has all of them")
+        print("  their users need passwords or certificates here: drayd admin user add")
+
+
+def _print_source_users(found: SourceUsers) -> None:
+    for each in found.unseen:
+        print(f"note: {each}")
+    if found.quotas:
+        print("quotas of the source that are not set here; --quotas sets them, for all topics:")
+        for quota in found.quotas[:_MOST_ACLS]:
+            print(f"  {quota.text}")
+        if len(found.quotas) > _MOST_ACLS:
+            print(f"  and {len(found.quotas) - _MOST_ACLS} more: --json has all of them")
+    if found.users:
+        print(
+            f"users of the source without a password here: {_named(found.users)}. Kafka gives no passwords "
+            "out: those who use the topic get new ones (drayd admin user add NAME)"
+        )
 
 
 def print_hand_over(topic: str, found: GroupsOfTopic) -> None:
@@ -138,8 +194,10 @@ def print_live(status: LiveStatus) -> None:
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
             f"drayd migrate stragglers {status.topic}"
         )
+    _print_users(status.users)
     if status.borrowed:
         print_borrowed(status.topic, status.borrowed)
+    print_missing(status.topic, status.missing, status.unseen)
 
 
 def live_as_plain(status: LiveStatus) -> dict[str, Any]:
@@ -147,6 +205,7 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
     return {
         "topic": status.topic,
         "borrowed": status.borrowed,
+        "missing": status.missing,
         "state": record.state.value,
         "topic_id": str(record.topic_id),
         "upstream": record.upstream,
@@ -159,6 +218,8 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
         "groups": {state.value: list(status.groups.get(state, ())) for state in _GROUPS},
         "unread_groups": list(status.unread),
         "left_groups": dict(status.left),
+        "transactional": list(status.users.writers),
+        "assigning": list(status.users.assigning),
         "partitions": [
             {
                 "partition": each.partition,
@@ -193,8 +254,13 @@ def preview_as_plain(found: LinkPreview) -> dict[str, Any]:
         ],
         "groups": list(plan.groups),
         "transactional": list(plan.transactional),
+        "assigning": list(plan.assigning),
         "configs": dict(found.configs),
         "notes": list(plan.notes),
+        "authorizer": found.acls.has_authorizer,
+        "acls": [text_of(each) for each in found.acls.missing],
+        "quotas": [each.text for each in found.source_users.quotas],
+        "users": {name: list(held) for name, held in found.source_users.users.items()},
     }
 
 

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from dray.cli.output import print_table
-from dray.migration.plan import AttachPlan, PartitionPlan
+from dray.migration.attach.plan import AttachPlan, PartitionPlan
 from dray.migration.status import MigrationStatus
 
 _MOST_NOTES = 20
@@ -169,6 +169,17 @@ def print_status(found: Sequence[MigrationStatus]) -> None:
     for each in found:
         if each.borrowed:
             print_borrowed(each.topic, each.borrowed)
+        print_missing(each.topic, each.missing, each.unseen)
+
+
+def print_missing(topic: str, missing: int | None, unseen: str) -> None:
+    if missing:
+        print(
+            f"{topic}: {missing} segments are not where they were, or not what they were: consumers stop at "
+            f"them. drayd admin lost {topic} says which, and what can be done"
+        )
+    if unseen:
+        print(f"{topic}: whether its segments are there is not known: {unseen}")
 
 
 def print_borrowed(topic: str, segments: int) -> None:
@@ -197,6 +208,7 @@ def status_as_plain(status: MigrationStatus) -> dict[str, Any]:
         "segments": status.segments,
         "borrowed": status.borrowed,
         "borrowed_bytes": status.borrowed_bytes,
+        "missing": status.missing,
     }
 
 

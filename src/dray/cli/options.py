@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from dray.client import ClientError, Cluster, RequestFailed
-from dray.client.properties import ClientSecurity, PropertiesRefused, read_security
-from dray.config import ConfigError, FlagValue, LoadedConfig, load
-from dray.config.kinds import HostPort
-from dray.daemon.failures import USAGE, Failure
-from dray.runtime import SystemRuntime
+from dray.base.config.kinds import HostPort
+from dray.base.runtime import SystemRuntime
+from dray.cli.output import say
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.kafka.client import ClientError, Cluster, RequestFailed
+from dray.kafka.client.properties import ClientSecurity, PropertiesRefused, read_security
+
+if TYPE_CHECKING:
+    from dray.daemons.config import LoadedConfig, Settings
 
 T = TypeVar("T")
 
@@ -49,6 +53,8 @@ RunsOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it: without, it is only shown.")]
+"""The one habit of all that cannot be taken back."""
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 60
@@ -167,6 +173,9 @@ def load_config(
     console_runs: Path | None = None,
 ) -> LoadedConfig:
     """The effective config of a command, or its one-line failure."""
+    # It brings the settings of all rooms, and so the rooms: who asks a broker does without.
+    from dray.daemons.config import ConfigError, FlagValue, load
+
     given: Iterable[tuple[str, str, str | None]] = (
         ("--data-dir", "data_dir", data_dir),
         ("--listen", "broker.listen", listen),
@@ -183,9 +192,38 @@ def load_config(
     )
     flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
     try:
-        return load(file, os.environ, flags)
+        loaded = load(file, os.environ, flags)
     except ConfigError as error:
         raise Failure(str(error), USAGE) from error
+    for warning in loaded.warnings:
+        print(f"drayd: {warning}", file=sys.stderr)
+    return loaded
+
+
+class Way(NamedTuple):
+    """How a command reaches users, ACLs and quotas: straight in the metadata store where its options name
+    one, else through a broker."""
+
+    bootstrap: str
+    command_config: Path | None
+    config: Path | None
+    data_dir: str | None
+
+    @property
+    def is_direct(self) -> bool:
+        return self.config is not None or self.data_dir is not None
+
+    def run(self, through_broker: Callable[[Cluster], Awaitable[T]], directly: Callable[[Settings], T]) -> T:
+        if self.is_direct:
+            return directly(load_config(self.config, self.data_dir).settings)
+        return ask(self.bootstrap, self.command_config, through_broker)
+
+
+def to_be_done(execute: bool) -> bool:
+    """Whether what was shown is to be done; if not, how it is."""
+    if not execute:
+        say("nothing was done: add --execute to do this")
+    return execute
 
 
 def _text(file: Path | None) -> str | None:

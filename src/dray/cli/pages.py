@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dray.api.registry import HANDLERS
-from dray.api.shared import Handler
-from dray.config.render import reference
-from dray.protocol import SCHEMAS
+from dray.broker.api.registry import HANDLERS
+from dray.broker.api.shared import Handler
+from dray.daemons.config.render import reference
+from dray.kafka.protocol import SCHEMAS
 
 TABLE_BEGINS = "<!-- api-table: python -m dray.cli.pages -->\n"
 TABLE_ENDS = "<!-- /api-table -->\n"
@@ -24,7 +24,7 @@ def api_table(handlers: Iterable[Handler] = HANDLERS) -> str:
 
 
 def checks_table(handlers: Iterable[Handler] = HANDLERS) -> str:
-    """What each API asks of a client's rights, and what it answers where they do not suffice."""
+    """The rights that each API asks of a client, and its answer if they do not suffice."""
     rows = ["| API | operation | resource | else |", "|---|---|---|---|"]
     for handler in sorted(handlers, key=lambda item: item.api_key):
         name = SCHEMAS[handler.api_key].name

@@ -16,44 +16,32 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from dray.client import ClientError, RequestFailed
-from dray.console import (
-    compaction_pages,
-    group_pages,
-    link_pages,
-    live,
-    range_pages,
-    record_pages,
-    run_pages,
-    table_pages,
-    topic_actions,
-    topic_pages,
-)
-from dray.console.audit import CONSOLE
+from dray.base.runtime import Runtime
+from dray.broker.topics.compaction_requests import CompactionRequests
+from dray.console import group_pages, live, range_pages, run_pages, table_pages, topic_pages
 from dray.console.forms import BadInput
 from dray.console.login import GateParts, LoginGate, Sessions
 from dray.console.range_pages import ExportsBusy
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
-from dray.console.security import Gate
+from dray.console.security import CONSOLE, Gate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import cluster_view
-from dray.inspection.costs import flow_of, stores_view
-from dray.inspection.groups import NoSuchGroup
-from dray.inspection.lag_history import LagHistory
-from dray.inspection.masking import Masking
-from dray.inspection.matching import BadSearch
-from dray.inspection.passport import NoRecord
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
-from dray.inspection.replaying import NoSuchReplay, ReplayRefused, Replays
-from dray.inspection.scrape import ScrapeHistory
-from dray.inspection.simulated_runs import NoSuchRun
-from dray.inspection.source_looks import SourceLooks
-from dray.inspection.sql_queries import QueriesBusy, SqlRefused
-from dray.inspection.stored import StoredCluster
-from dray.inspection.tables import ClusterTables
+from dray.inspection.groups.lag_history import LagHistory
+from dray.inspection.groups.views import NoSuchGroup
+from dray.inspection.records.matching import BadSearch
+from dray.inspection.records.passport import NoRecord
+from dray.inspection.records.producing import NoSuchReplay, ReplayRefused, Replays
+from dray.inspection.records.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.records.shown import Masking
+from dray.inspection.sql.queries import QueriesBusy, SqlRefused
+from dray.inspection.storage.costs import flow_of, stores_view
+from dray.inspection.storage.scrape import ScrapeHistory
+from dray.inspection.storage.simulated_runs import NoSuchRun
+from dray.inspection.storage.stored import StoredCluster
+from dray.inspection.storage.tables import ClusterTables
+from dray.inspection.topics.links import SourceLooks
+from dray.kafka.client import ClientError, RequestFailed
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime
-from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -66,23 +54,25 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 @dataclass(frozen=True)
 class ConsoleSettings:
     hosts: frozenset[str]
-    """What the `Host` of a request may be."""
+    """The values that the `Host` of a request may have."""
     version: str
     scheme: str = "http"
-    """What browsers speak: https where the console, or a proxy before it, has a certificate."""
+    """The scheme that browsers use: https if the console, or a proxy before it, has a certificate."""
+    behind_proxy: bool = False
+    """Whether a proxy says, in X-Forwarded-For, whose a request is."""
     writable: bool = False
     """Whether anything can be changed: without, there is no address that changes something."""
     wal_max_age_ms: int | None = None
     """When compactors take up what is in WAL objects."""
     masked: Mapping[str, str] = field(default_factory=dict)
-    """What of records is hidden, by patterns of topics: the rules of `Masking`."""
+    """The parts of records that are hidden, by patterns of topics: the rules of `Masking`."""
     runs: Path | None = None
     """A directory of files that `drayd simulate --seed N --json` wrote."""
 
 
 @dataclass(frozen=True)
 class Console:
-    """What the pages are made from."""
+    """The parts that pages are made from."""
 
     settings: ConsoleSettings
     brokers: Brokers
@@ -92,7 +82,7 @@ class Console:
     masking: Masking
     lags: LagHistory
     principal: str = CONSOLE
-    """Who acts here, for the audit."""
+    """The principal that acts here, for the audit."""
     looks: SourceLooks | None = None
     """At the clusters that topics come from."""
 
@@ -142,7 +132,7 @@ def make_login_app(
     )
     templates = Templates({"version": settings.version, "principal": None, "bare": True, **nothing})
     secure = settings.scheme == "https"
-    gate = make_gate(GateParts(pages_of, Pages(templates), _static(), runtime, secure))
+    gate = make_gate(GateParts(pages_of, Pages(templates), _static(), runtime, secure, settings.behind_proxy))
     return Gate(gate, settings.hosts, settings.scheme), gate.sessions
 
 
@@ -190,7 +180,7 @@ def make_pages(
     routes: list[BaseRoute] = [
         *console.pages.page("/", "cluster.html", cluster),
         *topic_pages.routes(console, history),
-        *record_pages.routes(console),
+        *range_pages.record_routes(console),
         *range_pages.routes(console),
         *group_pages.routes(console),
         *live.routes(console),
@@ -199,12 +189,12 @@ def make_pages(
     if tables is not None and stored is not None:
         routes += table_pages.routes(console, tables)
     if stored is not None:
-        routes += link_pages.routes(console, stored)
+        routes += topic_pages.link_routes(console, stored)
     if has_runs:
         routes += run_pages.routes(console, history, replays, settings.runs)
     if settings.writable:
         routes += [
-            *topic_actions.routes(console),
+            *topic_pages.changing_routes(console),
             *group_pages.changing_routes(console),
             *range_pages.changing_routes(console, replays),
         ]
@@ -216,7 +206,7 @@ def make_pages(
 
         routes += console.pages.page("/stores", "stores.html", stores)
     if stored is not None and compactions is not None:
-        routes += compaction_pages.routes(console, stored, compactions)
+        routes += topic_pages.compaction_routes(console, stored, compactions)
     failures = _Failures(console.pages)
     handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
         HTTPException: failures.http,

@@ -1,4 +1,4 @@
-"""What a browser sends, read with bounds: addresses, and the bodies of forms."""
+"""A browser's input, read with bounds: addresses, and the bodies of forms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
+
+from dray.kafka.client.records import INT64_MAX
 
 LARGEST_FORM: Final = 1024 * 1024
 _MOST_FIELDS: Final = 1000
@@ -39,7 +41,7 @@ def moment_ms(text: str) -> int:
     """A time without a zone is UTC; a whole number is milliseconds since 1970."""
     given = text.strip()
     if given.isascii() and given.isdigit():
-        return whole(given, "time", 0, 0, 2**63 - 1)
+        return whole(given, "time", 0, 0, INT64_MAX)
     try:
         moment = datetime.fromisoformat(given)
     except ValueError as error:

@@ -10,21 +10,27 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from dray.client import RequestFailed
-from dray.client.cluster import Place
-from dray.client.groups import GroupCalls, refuse_live
-from dray.console.audit import note
-from dray.console.drawing import curve_points
 from dray.console.forms import BadInput, form_of, moment_ms, named, whole
 from dray.console.rendering import Content, as_json
-from dray.console.text import path
-from dray.inspection.groups import GroupDetail, group_calls, group_view, groups_page
-from dray.inspection.resets import ChosenPartitions, OffsetMove, ResetTarget, Target, find_bounds, plan_moves
+from dray.console.security import note
+from dray.console.text import curve_points, path
+from dray.inspection.groups.resets import (
+    ChosenPartitions,
+    OffsetMove,
+    ResetTarget,
+    Target,
+    find_bounds,
+    plan_moves,
+)
+from dray.inspection.groups.views import GroupDetail, group_calls, group_view, groups_page
+from dray.kafka.client import RequestFailed
+from dray.kafka.client.cluster import Place
+from dray.kafka.client.groups import GroupCalls, refuse_live
+from dray.kafka.client.records import INT64_MAX
 
 if TYPE_CHECKING:
     from dray.console.app import Console
 
-INT64_MAX: Final = 2**63 - 1
 AIMS: Final = {
     "earliest": ResetTarget.EARLIEST,
     "latest": ResetTarget.LATEST,

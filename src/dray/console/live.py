@@ -12,17 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from dray.client import ClientError, RequestFailed
 from dray.console.forms import BadInput, named
 from dray.console.rendering import as_json
 from dray.console.text import moment
 from dray.console.topic_pages import Asked, positions_of
 from dray.inspection.brokers import BrokerUnreachable
-from dray.inspection.matching import Match, matcher
 from dray.inspection.plain import as_plain
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic
-from dray.inspection.records import RecordRow
-from dray.inspection.tail import MOST_PARTITIONS, follow
+from dray.inspection.records.matching import Match, matcher
+from dray.inspection.records.reading import NoSuchPartition, NoSuchTopic
+from dray.inspection.records.search import MOST_PARTITIONS, RecordRow, follow
+from dray.kafka.client import ClientError, RequestFailed
 
 if TYPE_CHECKING:
     from dray.console.app import Console

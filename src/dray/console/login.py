@@ -7,13 +7,12 @@ nothing elsewhere; what is kept of it is its digest.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from math import ceil
 from typing import Final, Literal, Protocol
 from urllib.parse import quote
 
@@ -24,22 +23,24 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dray.client import AuthenticationFailed, ClientError
+from dray.base.runtime import FairTurns, KeptTask, Places, Runtime, gather_some, keep_running, owner_of
+from dray.broker.security.failed_logins import FailedLogins
 from dray.console.forms import BadInput, form_of
 from dray.console.rendering import Content, Pages
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.inspection.lag_history import LagHistory
-from dray.runtime import KeptTask, Runtime, keep_running
+from dray.inspection.groups.lag_history import LagHistory
+from dray.kafka.client import AuthenticationFailed, ClientError
 
 _log = structlog.get_logger("dray.console.audit")
 
 MOST_SESSIONS: Final = 100
+MOST_OF_A_USER: Final = 5
 IDLE_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 12 * 3600.0
 SWEEP_SECONDS: Final = 20.0
-MOST_FAILURES: Final = 20
-"""Logins that failed within a minute; then all wait."""
 _AT_ONCE: Final = 4
+_MOST_WAITING: Final = 20
+"""Logins of an address that wait for their turn."""
 _LONGEST_NAME: Final = 500
 
 Identify = Callable[[str, str], Awaitable[Brokers]]
@@ -72,11 +73,12 @@ class UserSession:
 
 
 class Sessions:
-    """The sessions of a console, by the digest of their cookie. The one that was used last comes last."""
+    """The sessions of a console, by the digest of their cookie. A user who begins many ends their own."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._known: OrderedDict[str, UserSession] = OrderedDict()
+        self._known: dict[str, UserSession] = {}
+        self._places: Places[str] = Places(MOST_SESSIONS, MOST_OF_A_USER)
         self._sweeping: KeptTask | None = None
 
     def start(self) -> None:
@@ -95,14 +97,16 @@ class Sessions:
     async def begin(
         self, user: str, brokers: Brokers, pages: ASGIApp, lags: LagHistory, lease: SessionLease | None = None
     ) -> str:
-        """The cookie of a new session. Where there are too many, the one that was idle longest ends."""
+        """The cookie of a new session. If there are too many, the idlest one of the user who has most
+        ends."""
         await self.sweep()
-        while len(self._known) >= MOST_SESSIONS:
-            await self._end(next(iter(self._known)))
         token = f"{self._runtime.random.getrandbits(256):064x}"
         now = self._runtime.monotonic()
         self._known[digest(token)] = UserSession(user, brokers, pages, lags, now, now, lease)
         lags.start()
+        gone = self._places.take(user, digest(token), now)
+        if gone is not None:
+            await self._end(gone)
         return token
 
     def find(self, token: str) -> UserSession | None:
@@ -111,7 +115,7 @@ class Sessions:
         if session is None or self._is_over(session):
             return None
         session.used = self._runtime.monotonic()
-        self._known.move_to_end(key)
+        self._places.use(key, session.used)
         return session
 
     async def end(self, token: str) -> None:
@@ -120,7 +124,7 @@ class Sessions:
     async def renew(self) -> None:
         """Live views need their connections, though no request comes."""
         leases = [each.lease for each in self._known.values() if each.lease is not None]
-        await asyncio.gather(*(lease.renew() for lease in leases))
+        await gather_some(lease.renew() for lease in leases)
 
     async def sweep(self) -> None:
         for key in [key for key, session in self._known.items() if self._is_over(session)]:
@@ -141,6 +145,7 @@ class Sessions:
 
     async def _end(self, key: str) -> None:
         session = self._known.pop(key, None)
+        self._places.leave(key)
         if session is not None:
             session.ended = True
             await session.lags.stop()
@@ -153,13 +158,15 @@ def digest(token: str) -> str:
 
 @dataclass(frozen=True)
 class GateParts:
-    """What every login is made of. `secure`: browsers speak TLS."""
+    """The parts of every login. `secure`: browsers speak TLS. `behind_proxy`: all connections are those of a
+    proxy, which says whose they are."""
 
     make_pages: MakePages
     pages: Pages
     static: BaseRoute
     runtime: Runtime
     secure: bool
+    behind_proxy: bool = False
 
 
 class LoginGate(ABC):
@@ -174,8 +181,9 @@ class LoginGate(ABC):
         self._secure = parts.secure
         # A browser takes a cookie of that prefix only over TLS, and from no other host.
         self._cookie = "__Host-dray" if parts.secure else "dray-session"
-        self._failures: deque[float] = deque(maxlen=MOST_FAILURES)
-        self._trying = 0
+        self._behind_proxy = parts.behind_proxy
+        self._failures = FailedLogins(parts.runtime.monotonic)
+        self._turns = FairTurns(_AT_ONCE, lambda each: 1 if self._failures.is_failing(each) else _AT_ONCE)
         self._addresses = {"/login", *addresses}
         routes = [*self._routes(), parts.static]
         self._open = Starlette(routes=routes, exception_handlers={BadInput: self._mistaken})
@@ -186,7 +194,7 @@ class LoginGate(ABC):
 
     @abstractmethod
     def _view(self) -> dict[str, object]:
-        """What the login's page shows beside what went wrong."""
+        """The values that the login's page shows beside the error."""
 
     _after_logout = "/login"
 
@@ -244,9 +252,20 @@ class LoginGate(ABC):
     def _forget(self, answer: Response, cookie: str, site: Literal["lax", "strict"]) -> None:
         answer.delete_cookie(cookie, secure=self._secure, httponly=True, samesite=site)
 
-    def _is_hurried(self) -> bool:
-        full = len(self._failures) == MOST_FAILURES
-        return self._trying >= _AT_ONCE or (full and self._runtime.monotonic() - self._failures[0] < 60)
+    def _address(self, request: Request) -> str:
+        """Of the browser. A proxy appends what it sees to what it was told, some as a header of its own."""
+        told = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+        here = request.client.host if request.client is not None else ""
+        return owner_of(told if self._behind_proxy and told else here)
+
+    def _why_not_now(self, address: str, user: str = "") -> str | None:
+        """Whoever fails waits, at that address and as that user, and nobody else does."""
+        pause = self._failures.pause(f"{address} {user}") if user else 0.0
+        if pause:
+            return f"Too many logins of this user failed from here: try again in {ceil(pause)} s."
+        if self._turns.waiting_of(address) >= _MOST_WAITING:
+            return "Too many logins from here at once: try again in a moment."
+        return None
 
     def _page(
         self, request: Request, after: str, refused: str | None, status: int, *, left: bool = False
@@ -282,20 +301,22 @@ class PasswordGate(LoginGate):
             raise BadInput("a user and a password are needed")
         if len(user) > _LONGEST_NAME or len(password) > _LONGEST_NAME:
             raise BadInput(f"users and passwords have at most {_LONGEST_NAME} characters")
-        if self._is_hurried():
-            return self._page(request, after, "Too many logins failed: try again in a minute.", 429)
-        self._trying += 1
+        address = self._address(request)
+        hurried = self._why_not_now(address, user)
+        if hurried is not None:
+            return self._page(request, after, hurried, 429)
         try:
-            brokers = await self._identify(user, password)
+            async with self._turns.turn(address):
+                brokers = await self._identify(user, password)
         except AuthenticationFailed as error:
-            self._failures.append(self._runtime.monotonic())
+            self._failures.failed(address)
+            self._failures.failed(f"{address} {user}")
             _log.warning("console action", principal=f"User:{user}", action="log in", outcome=str(error))
             refused = "The cluster refused this user or password. The console's log says more."
             return self._page(request, after, refused, 401)
         except (ClientError, BrokerUnreachable) as error:
             return self._page(request, after, f"The cluster does not answer: {error}", 503)
-        finally:
-            self._trying -= 1
+        self._failures.succeeded(f"{address} {user}")
         answer = RedirectResponse(local_address(after), 303)
         await self._begin_session(answer, user, brokers)
         return answer

@@ -9,7 +9,6 @@ a browser would not send it where the provider's page led, but does where ours l
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -19,14 +18,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from dray.client import AuthenticationFailed, ClientError
-from dray.client.tokens import HeldToken
+from dray.base.runtime import Places, Runtime
+from dray.broker.security.oidc import Granted, LoginAttempt, OidcFailed, OpenIdProvider
+from dray.broker.security.sasl import REFUSAL_DELAY_SECONDS
 from dray.console.login import GateParts, LoginGate, cookie_in, digest, local_address
 from dray.console.rendering import Content
 from dray.console.security import FROM_HERE, came_from
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.runtime import Runtime
-from dray.security.oidc import Granted, LoginAttempt, OidcFailed, OpenIdProvider
+from dray.kafka.client import AuthenticationFailed, ClientError
+from dray.kafka.client.tokens import HeldToken
 
 _log = structlog.get_logger("dray.console.audit")
 
@@ -63,22 +63,26 @@ class _UnderWay:
 
 
 class LoginsUnderWay:
-    """By their state. Where there are too many, the oldest is forgotten. Each ends once."""
+    """By their state. If there are too many, the oldest of the address that has most is forgotten. Each ends
+    once."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._known: OrderedDict[str, _UnderWay] = OrderedDict()
+        self._known: dict[str, _UnderWay] = {}
+        self._places: Places[str] = Places(MOST_UNDER_WAY)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, attempt: LoginAttempt, after: str) -> str:
-        """What the browser is to bring back as a cookie."""
-        while len(self._known) >= MOST_UNDER_WAY:
-            self._known.popitem(last=False)
+    def begin(self, attempt: LoginAttempt, after: str, address: str) -> str:
+        """The cookie that the browser is to bring back."""
         cookie = f"{self._runtime.random.getrandbits(256):064x}"
         begun = self._runtime.monotonic()
-        self._known[digest(attempt.state)] = _UnderWay(attempt, digest(cookie), after, begun)
+        key = digest(attempt.state)
+        self._known[key] = _UnderWay(attempt, digest(cookie), after, begun)
+        gone = self._places.take(address, key, begun)
+        if gone is not None:
+            del self._known[gone]
         return cookie
 
     def end(self, state: str, cookie: str) -> _UnderWay | None:
@@ -88,6 +92,7 @@ class LoginsUnderWay:
         if found is None or not hmac.compare_digest(found.cookie, digest(cookie)):
             return None
         del self._known[key]
+        self._places.leave(key)
         return found if self._runtime.monotonic() - found.begun <= LONGEST_LOGIN else None
 
 
@@ -114,7 +119,7 @@ class TokenLease:
         return near and self._granted.refresh_token is not None and now >= self._not_before
 
     async def renew(self) -> None:
-        """If it is time. What goes wrong is one line, and the token holds until its end."""
+        """If it is time. A failure is one line, and the token holds until its end."""
         if self._renewing or not self._is_due:
             return
         asked = self._runtime.monotonic()
@@ -185,7 +190,7 @@ class OidcGate(LoginGate):
             address = await self._provider.address_for(attempt)
         except OidcFailed as error:
             return self._page(request, after, f"No login is possible: {error}", 503)
-        cookie = self.under_way.begin(attempt, local_address(after))
+        cookie = self.under_way.begin(attempt, local_address(after), self._address(request))
         answer = RedirectResponse(address, 303)
         answer.headers["Cache-Control"] = "no-store"
         answer.set_cookie(
@@ -202,28 +207,28 @@ class OidcGate(LoginGate):
     async def _come_back(self, request: Request) -> Response:
         given = request.query_params
         state, code, refusal = given.get("state", ""), given.get("code", ""), given.get("error")
-        if self._is_hurried():
-            return self._page(request, "", "Too many logins failed: try again in a minute.", 429)
+        address = self._address(request)
+        hurried = self._why_not_now(address)
+        if hurried is not None:
+            return self._page(request, "", hurried, 429)
         found = self.under_way.end(state, cookie_in(request.scope, self._login_cookie))
         if found is None:
             return self._page(request, "", _NOT_BEGUN, 400)
         if refusal is not None or not 0 < len(code) <= _LONGEST_CODE:
             known = _REFUSALS.get(refusal or "", "The provider refused the login.")
-            return self._failed(request, found.after, known, known, 401)
-        self._trying += 1
+            return await self._failed(request, found.after, known, known, 401)
         try:
-            granted = await self._provider.exchange(code, found.attempt)
-            held = HeldToken(granted.access_token)
-            brokers = await self._identify(held)
+            async with self._turns.turn(address):
+                granted = await self._provider.exchange(code, found.attempt)
+                held = HeldToken(granted.access_token)
+                brokers = await self._identify(held)
         except OidcFailed as error:
-            return self._failed(request, found.after, f"The login failed: {error}.", str(error), 401)
+            return await self._failed(request, found.after, f"The login failed: {error}.", str(error), 401)
         except AuthenticationFailed as error:
             refused = "The cluster refused the provider's token. The console's log says more."
-            return self._failed(request, found.after, refused, str(error), 401)
+            return await self._failed(request, found.after, refused, str(error), 401)
         except (ClientError, BrokerUnreachable) as error:
             return self._page(request, found.after, f"The cluster does not answer: {error}", 503)
-        finally:
-            self._trying -= 1
         lease = TokenLease(held, granted, self._provider, self._runtime)
         view = {"next": found.after}
         answer = self._pages.answer(request, "logged_in.html", Content(view, {"bare": True}, 200))
@@ -232,7 +237,12 @@ class OidcGate(LoginGate):
         await self._begin_session(answer, granted.user, brokers, lease)
         return answer
 
-    def _failed(self, request: Request, after: str, shown: str, logged: str, status: int) -> Response:
-        self._failures.append(self._runtime.monotonic())
+    async def _failed(self, request: Request, after: str, shown: str, logged: str, status: int) -> Response:
+        """Each is a line of the log, and nobody has to be known for it: so they take turns and their time, as
+        at a broker."""
+        address = self._address(request)
+        self._failures.failed(address)
+        async with self._turns.turn(address):
+            await self._runtime.sleep(REFUSAL_DELAY_SECONDS)
         _log.warning("console action", principal="unknown", action="log in", outcome=logged)
         return self._page(request, after, shown, status)

@@ -1,7 +1,8 @@
-"""A range of a topic's records: what is in it, as a file, and sent once more."""
+"""Pages of records: one of them with its bytes, and a range of them, as a file or sent once more."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -11,15 +12,15 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dray.client import RequestFailed
-from dray.console.audit import note
 from dray.console.forms import BadInput, form_of, moment_ms, named, whole
 from dray.console.rendering import Content
-from dray.console.security import FROM_HERE, came_from
-from dray.console.table_pages import saved_as
+from dray.console.security import FROM_HERE, came_from, note
+from dray.console.table_pages import row_query, saved_as
 from dray.inspection.brokers import Brokers
-from dray.inspection.matching import PLACES, WAYS, Match, matcher
-from dray.inspection.ranges import (
+from dray.inspection.records.matching import PLACES, WAYS, Match, matcher
+from dray.inspection.records.passport import NoRecord, passport, raw_record
+from dray.inspection.records.producing import MOST_OFFSETS, Replays, ReplayView
+from dray.inspection.records.ranges import (
     RangeCount,
     Spans,
     count,
@@ -29,14 +30,79 @@ from dray.inspection.ranges import (
     spans_in,
     spans_text,
 )
-from dray.inspection.reading import NoSuchPartition, TopicReader
-from dray.inspection.replaying import MOST_OFFSETS, Replays, ReplayView
-from dray.inspection.topics import topic_view
+from dray.inspection.records.reading import FetchedRecord, NoSuchPartition, TopicReader
+from dray.inspection.topics.views import topic_view
+from dray.kafka.client import RequestFailed
+from dray.kafka.client.records import INT64_MAX
 
 if TYPE_CHECKING:
     from dray.console.app import Console
 
-INT64_MAX: Final = 2**63 - 1
+
+# --- a record's own page, and its bytes to save
+
+
+def record_routes(console: Console) -> list[Route]:
+    async def record(request: Request) -> Content:
+        reader, partition, offset = _asked(request)
+        found = await passport(reader, partition, offset, console.stored, console.settings.wal_max_age_ms)
+        return Content(
+            found,
+            {
+                "now": console.brokers.runtime.wall_ms(),
+                "row_query": row_query,
+                "command": kcat_of(console.brokers.bootstrap, found.topic, partition, offset),
+            },
+        )
+
+    async def key(request: Request) -> Response:
+        return _saved(await _bytes(request), request, "key")
+
+    async def value(request: Request) -> Response:
+        return _saved(await _bytes(request), request, "value")
+
+    async def _bytes(request: Request) -> FetchedRecord:
+        reader, partition, offset = _asked(request)
+        found = await raw_record(reader, partition, offset)
+        if not isinstance(found, FetchedRecord):
+            raise NoRecord(f"the batch of offset {offset} cannot be decoded", 0, 0)
+        return found
+
+    def _asked(request: Request) -> tuple[TopicReader, int, int]:
+        partition = whole(str(request.path_params["partition"]), "partition", 0, 0, 2**31 - 1)
+        offset = whole(str(request.path_params["offset"]), "offset", 0, 0, INT64_MAX)
+        return console.reader(named(request)), partition, offset
+
+    place = "/topics/{name}/{partition:int}/{offset:int}"
+    return [
+        *console.pages.page(place, "record.html", record),
+        Route(f"{place}/key", key, methods=["GET"]),
+        Route(f"{place}/value", value, methods=["GET"]),
+    ]
+
+
+def kcat_of(bootstrap: Sequence[tuple[str, int]], topic: str, partition: int, offset: int) -> str:
+    """A command that prints the same record, for a shell."""
+    brokers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in bootstrap)
+    return shlex.join(
+        ["kcat", "-C", "-b", brokers, "-t", topic, "-p", str(partition), "-o", str(offset), "-c", "1", "-J"]
+    )
+
+
+def _saved(found: FetchedRecord, request: Request, part: str) -> Response:
+    """As a file, whatever it holds: a browser never shows it as a page of ours."""
+    record = found.record
+    data = record.key if part == "key" else record.value
+    name = f"{request.path_params['partition']}-{record.offset}-{part}.bin"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    if data is None:
+        raise NoRecord(f"the {part} of offset {record.offset} is null", 0, 0)
+    return Response(data, 200, headers, "application/octet-stream")
+
+
+# --- a range: what is in it, as a file, and sent once more
+
+
 BEGINNINGS: Final = {"oldest": "the first record", "offset": "an offset", "time": "a time"}
 ENDINGS: Final = {
     "end": "the end as it is now",

@@ -23,7 +23,7 @@ STATIC: Final = files("dray.console") / "static"
 
 @dataclass(frozen=True)
 class Content:
-    """What a page shows: its view, which is also its JSON, and what only its template needs."""
+    """The content of a page: its view, which is also its JSON, and what only its template needs."""
 
     view: Any
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -104,14 +104,14 @@ class Pages:
             template, {"view": content.view, "here": request.scope["path"], **content.more}
         ).encode(errors="backslashreplace")
         tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-        headers = {"Cache-Control": "private, no-cache", "ETag": tag}
+        headers = {"Cache-Control": "private, no-store", "ETag": tag}
         if content.status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(body, content.status, headers, "text/html; charset=utf-8")
 
 
 def as_json(view: Any, status: int = 200) -> Response:
-    return _Json(as_plain(view), status, {"Cache-Control": "private, no-cache"})
+    return _Json(as_plain(view), status, {"Cache-Control": "private, no-store"})
 
 
 class _Json(JSONResponse):

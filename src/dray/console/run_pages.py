@@ -1,4 +1,4 @@
-"""What ran: cycles of the compactors, replays of this console, and runs of the simulator from files."""
+"""Pages of runs: cycles of the compactors, replays of this console, and runs of the simulator from files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from starlette.routing import Route
 
 from dray.console.forms import named
 from dray.console.rendering import Content
-from dray.inspection.cycles import CompactionCycle
-from dray.inspection.replaying import Replays, ReplayView
-from dray.inspection.scrape import ScrapeHistory
-from dray.inspection.simulated_runs import SimulatedRun, run_in, runs_in
+from dray.inspection.records.producing import Replays, ReplayView
+from dray.inspection.storage.scrape import CompactionCycle, ScrapeHistory
+from dray.inspection.storage.simulated_runs import SimulatedRun, run_in, runs_in
 
 if TYPE_CHECKING:
     from dray.console.app import Console

@@ -1,4 +1,5 @@
-"""What stands before every page: which hosts are answered, what may change something, what a page may load.
+"""The checks before every page: which hosts are answered, what may change something, what a page may load.
+And the log of what was changed.
 
 Without a login the console listens on loopback alone. A foreign page in the same browser is the attacker that
 is left: its requests carry another `Host` (a name that it made point here) or another `Origin`.
@@ -6,8 +7,9 @@ is left: its requests carry another `Host` (a name that it made point here) or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -44,6 +46,8 @@ HEADERS: Final = {
 }
 
 
+_YEAR_SECONDS: Final = 365 * 24 * 3600
+
 FROM_HERE: Final = frozenset({"same-origin", "none", ""})
 """A page of ours, an address that was typed, or a program: what costs something is done for those alone."""
 
@@ -54,14 +58,19 @@ def came_from(scope: Scope) -> str:
 
 
 def hosts_of(host: str, port: int, named: Sequence[str] = ()) -> frozenset[str]:
-    """What a browser on this machine may call a console that listens there, and the names that it has
-    elsewhere. A name without a port is also that of a proxy."""
+    """The names by which a browser on this machine may call a console that listens there, and those that it
+    has elsewhere. A name without a port is also that of a proxy."""
     names = {host, "localhost", "127.0.0.1", "::1"}
     bracketed = {f"[{name}]" if ":" in name else name for name in names}
     found = {f"{name}:{port}" for name in bracketed} | (bracketed if port in (80, 443) else set())
     for name in map(str.lower, named):
         found |= {name} if name.rpartition("]")[2].count(":") else {name, f"{name}:{port}"}
     return frozenset(found)
+
+
+def _is_this_machine(scope: Scope) -> bool:
+    """Whether the browser calls it localhost: HSTS holds for all ports of a name."""
+    return Headers(scope=scope).get("host", "").lower().partition(":")[0] == "localhost"
 
 
 class Gate:
@@ -86,6 +95,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if self._scheme == "https" and not _is_this_machine(scope):
+                    headers["Strict-Transport-Security"] = f"max-age={_YEAR_SECONDS}"
             await send(message)
 
         # Names may hold any character, slashes too: routes see the path as it was sent, and take it apart
@@ -108,3 +119,31 @@ class Gate:
             if origin == f"{self._scheme}://{host}"
             else "only pages of this console may change something"
         )
+
+
+# --- a line in the log for everything that was changed here, and what became of it
+
+
+_audit_log = structlog.get_logger("dray.console.audit")
+
+CONSOLE: Final = "console"
+"""The principal where there is no login: the console's own."""
+
+
+@contextmanager
+def note(principal: str, action: str, resource: str, **about: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        _audit_log.warning(
+            "console action",
+            principal=principal,
+            action=action,
+            resource=resource,
+            outcome=str(error) or repr(error),
+            **about,
+        )
+        raise
+    _audit_log.info(
+        "console action", principal=principal, action=action, resource=resource, outcome="done", **about
+    )

@@ -6,34 +6,28 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dray.client import RequestFailed
-from dray.console.drawing import Chart, chart_of, is_number
+from dray.base.runtime.shown import printable
 from dray.console.forms import moment_ms, named
 from dray.console.rendering import Content
 from dray.console.security import FROM_HERE, came_from
-from dray.console.text import path
+from dray.console.text import Chart, chart_of, is_number, path
 from dray.inspection.plain import as_plain
-from dray.inspection.reading import NoSuchTopic
-from dray.inspection.shown import printable
-from dray.inspection.sql_queries import (
-    EXPORT,
-    PAGE,
-    QueriesBusy,
-    QueryColumn,
-    RunningQuery,
-    SqlQueries,
-    SqlRefused,
-)
-from dray.inspection.tables import ClusterTables, TableQueries, topic_table
-from dray.inspection.topics import topic_view
+from dray.inspection.records.ranges import inert
+from dray.inspection.records.reading import NoSuchTopic
+from dray.inspection.sql.queries import EXPORT, PAGE, QueriesBusy, QueryColumn, RunningQuery, SqlRefused
+from dray.inspection.storage.tables import ClusterTables, TableQueries, topic_table
+from dray.inspection.topics.views import topic_view
+from dray.kafka.client import RequestFailed
 
 if TYPE_CHECKING:
     from dray.console.app import Console
@@ -58,7 +52,9 @@ class SqlView:
     more: bool
     milliseconds: int
     as_of_ms: int | None = None
-    """The tables as they were then; None: as they are."""
+    """The topics as they were then; None: as they are."""
+    compacted: bool = False
+    """Without the records that no compactor has touched."""
 
 
 def routes(console: Console, tables: ClusterTables) -> list[Route]:
@@ -93,20 +89,20 @@ class _TablePages:
         self._brokers = console.brokers
         self._tables = tables
 
-    def _permitted(self, as_of_ms: int | None) -> TableQueries:
-        return TableQueries(self._tables.source, self._tables.locations, self._why_unread, as_of_ms)
+    def _permitted(self, as_of_ms: int | None, compacted: bool) -> TableQueries:
+        tails = None if compacted else self._tables.tails
+        return TableQueries(self._tables.source, self._tables.locations, self._may_read, as_of_ms, tails)
 
-    async def _why_unread(self, topic: str) -> str | None:
-        """A fetch with the identity that the console has says whether the topic's records may be read. Where
+    async def _may_read(self, topic: str) -> UUID:
+        """A fetch with the identity that the console has says whether the topic's records may be read. If
         parts of them are hidden, a query could ask for what is behind the mask, bit by bit."""
         reader = self._console.reader(topic)
         if reader.mask is not None:
-            return f"parts of {topic} are hidden here, so there is no SQL over it"
+            raise SqlRefused(f"parts of {topic} are hidden here, so there is no SQL over it")
         try:
-            await reader.probe()
+            return await reader.probe()
         except (NoSuchTopic, RequestFailed) as error:
-            return str(error)
-        return None
+            raise SqlRefused(str(error)) from error
 
     async def table(self, request: Request) -> Content:
         topic = await topic_view(self._brokers, named(request), self._console.stored)
@@ -119,13 +115,13 @@ class _TablePages:
     async def sql(self, request: Request) -> Content:
         topic = await topic_view(self._brokers, named(request), self._console.stored)
         statement = request.query_params.get("q", "")
-        as_of_ms = _as_of(request)
+        as_of_ms, compacted = _as_of(request), _compacted(request)
         if statement.strip() and came_from(request.scope) in FROM_HERE:
-            view = await self._run(topic.name, statement, as_of_ms)
+            view = await self._run(topic.name, statement, as_of_ms, compacted)
         else:
-            view = SqlView(topic.name, statement, False, None, (), (), (), False, 0, as_of_ms)
+            view = SqlView(topic.name, statement, False, None, (), (), (), False, 0, as_of_ms, compacted)
         kinds = [column.kind for column in view.columns]
-        names = [printable(column.name, lines=False) for column in view.columns]
+        names = [printable(column.name) for column in view.columns]
         return Content(
             view,
             {
@@ -141,20 +137,32 @@ class _TablePages:
             },
         )
 
-    async def _run(self, topic: str, statement: str, as_of_ms: int | None) -> SqlView:
+    async def _run(self, topic: str, statement: str, as_of_ms: int | None, compacted: bool) -> SqlView:
         runtime = self._brokers.runtime
         begun = runtime.monotonic()
         rows: list[list[Any]] = []
         try:
-            async with self._tables.queries.run(statement, PAGE, self._permitted(as_of_ms)) as running:
+            async with self._tables.queries.run(
+                statement, PAGE, self._permitted(as_of_ms, compacted), self._console.principal
+            ) as running:
                 async for row in running.rows:
                     rows.append([_plain(cell) for cell in row])
         except (SqlRefused, QueriesBusy) as error:
             took = round(1000 * (runtime.monotonic() - begun))
-            return SqlView(topic, statement, True, str(error), (), (), (), False, took, as_of_ms)
+            return SqlView(topic, statement, True, str(error), (), (), (), False, took, as_of_ms, compacted)
         took = round(1000 * (runtime.monotonic() - begun))
         return SqlView(
-            topic, statement, True, None, running.tables, running.columns, rows, running.more, took, as_of_ms
+            topic,
+            statement,
+            True,
+            None,
+            running.tables,
+            running.columns,
+            rows,
+            running.more,
+            took,
+            as_of_ms,
+            compacted,
         )
 
     async def save(self, request: Request) -> Response:
@@ -164,9 +172,13 @@ class _TablePages:
             raise SqlRefused(f"a result is saved as one of {', '.join(_FORMATS)}")
         if came_from(request.scope) not in FROM_HERE:
             raise SqlRefused("open the query on its own page, and run it there")
-        permitted = self._permitted(_as_of(request))
+        permitted = self._permitted(_as_of(request), _compacted(request))
         return _SavedResult(
-            self._tables.queries, permitted, topic.name, request.query_params.get("q", ""), form
+            self._tables.queries.run(
+                request.query_params.get("q", ""), EXPORT, permitted, self._console.principal
+            ),
+            topic.name,
+            form,
         )
 
 
@@ -175,21 +187,21 @@ def _as_of(request: Request) -> int | None:
     return moment_ms(text) if text else None
 
 
+def _compacted(request: Request) -> bool:
+    return bool(request.query_params.get("compacted"))
+
+
 class _SavedResult(Response):
     """A result as a file, row by row. The query lives as long as its answer is sent, and no longer."""
 
-    def __init__(
-        self, queries: SqlQueries, permitted: TableQueries, topic: str, statement: str, form: str
-    ) -> None:
+    def __init__(self, query: AbstractAsyncContextManager[RunningQuery], topic: str, form: str) -> None:
         super().__init__(status_code=200)
-        self._queries = queries
-        self._permitted = permitted
+        self._query = query
         self._topic = topic
-        self._statement = statement
         self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._queries.run(self._statement, EXPORT, self._permitted) as running:
+        async with self._query as running:
             lines = _csv(running) if self._form == "csv" else _json(running)
             headers = {
                 "Content-Disposition": saved_as(self._topic, self._form),
@@ -207,9 +219,9 @@ def saved_as(name: str, ending: str) -> str:
 async def _csv(running: RunningQuery) -> AsyncIterator[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in running.columns])
+    writer.writerow([inert(column.name) for column in running.columns])
     async for row in running.rows:
-        writer.writerow(["" if value is None else _text(value) for value in map(_plain, row)])
+        writer.writerow([_cell(value) for value in map(_plain, row)])
         if text.tell() > _PIECE:
             yield text.getvalue()
             text.seek(0)
@@ -217,6 +229,12 @@ async def _csv(running: RunningQuery) -> AsyncIterator[str]:
     yield text.getvalue()
     if running.more:
         raise SqlRefused("the result has more rows than a file may have")  # the browser sees a broken file
+
+
+def _cell(value: Any) -> str:
+    """Numbers may begin with a sign: they are what they look like."""
+    text = "" if value is None else _text(value)
+    return text if isinstance(value, int | float) else inert(text)
 
 
 async def _json(running: RunningQuery) -> AsyncIterator[str]:
@@ -251,14 +269,14 @@ def _shown(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, dict) and value.keys() == {"cut", "size"}:
-        return printable(f"{value['cut']}… ({value['size']} characters)", lines=False)
+        return printable(f"{value['cut']}… ({value['size']} characters)")
     text = _text(value)
     cut = text[:_LONGEST_CELL] + "…" if len(text) > _LONGEST_CELL else text
-    return printable(cut, lines=False)
+    return printable(cut)
 
 
 def _links(view: SqlView) -> list[str | None]:
-    """Where each row's record is: known where the query reads one table, and says partition and offset."""
+    """The link to each row's record: known if the query reads one table, and says partition and offset."""
     places = {column.name.lower(): number for number, column in enumerate(view.columns)}
     if len(view.tables) != 1 or not {"partition", "offset"} <= places.keys():
         return [None] * len(view.rows)

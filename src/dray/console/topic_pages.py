@@ -1,27 +1,54 @@
-"""The pages of topics: their list, and the tabs of one of them."""
+"""The pages of topics: their list, the tabs of one of them, and what may change one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from dray.console.forms import BadInput, moment_ms, named, whole
+from dray.broker.topics.compaction_requests import CompactionRequests, TooManyRequests
+from dray.console.forms import BadInput, form_of, moment_ms, named, whole
 from dray.console.rendering import Content
-from dray.inspection.costs import Prices, received_by_topic
-from dray.inspection.groups import readers_of
-from dray.inspection.matching import PLACES, WAYS, matcher
-from dray.inspection.offset_map import offset_map
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
-from dray.inspection.records import DEFAULT_RECORDS, MOST_RECORDS, RecordsView, newest, onwards, positions_in
-from dray.inspection.topics import InspectedTopic, TopicFlow, topic_view, topics_page
+from dray.console.security import CONSOLE, note
+from dray.console.text import path
+from dray.inspection.groups.views import readers_of
+from dray.inspection.records.matching import PLACES, WAYS, matcher
+from dray.inspection.records.producing import produce
+from dray.inspection.records.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.records.search import (
+    DEFAULT_RECORDS,
+    MOST_RECORDS,
+    RecordsView,
+    newest,
+    onwards,
+    positions_in,
+)
+from dray.inspection.storage.costs import Prices, received_by_topic
+from dray.inspection.storage.stored import StoredCluster, offset_map
+from dray.inspection.topics.links import link_view
+from dray.inspection.topics.views import (
+    CompactionProgress,
+    InspectedTopic,
+    TopicFlow,
+    ask_compaction,
+    compaction_of,
+    topic_configs,
+    topic_view,
+    topics_page,
+)
+from dray.kafka.client.admin import BROKER_DEFAULT, alter_configs, check_may_alter, create_topic, delete_topic
+from dray.kafka.client.records import INT64_MAX
+from dray.metadata.values import UnreadableValue
 
 if TYPE_CHECKING:
     from dray.console.app import Console
-    from dray.inspection.scrape import ScrapeHistory
+    from dray.inspection.storage.scrape import ScrapeHistory
 
-INT64_MAX: Final = 2**63 - 1
+
 STARTS: Final = ("newest", "oldest", "offset", "time")
 
 
@@ -111,7 +138,7 @@ class _TopicPages:
 
 
 class Asked:
-    """What the form above the records says."""
+    """The input of the form above the records."""
 
     def __init__(
         self,
@@ -178,3 +205,150 @@ def positions_of(text: str) -> dict[int, int]:
         return positions_in(text)
     except ValueError as error:
         raise BadInput("the place to go on from cannot be read") from error
+
+
+# --- what may change a topic: create it, alter its settings, produce a record, delete it
+
+
+_MOST_PARTITIONS: Final = 100_000
+
+
+def changing_routes(console: Console) -> list[Route]:
+    actions = _TopicActions(console)
+    return [
+        *console.pages.page("/new-topic", "new_topic.html", actions.ask_new),
+        Route("/topics", actions.create, methods=["POST"]),
+        Route("/topics/{name}/settings", actions.alter, methods=["POST"]),
+        Route("/topics/{name}/records", actions.produce, methods=["POST"]),
+        Route("/topics/{name}/delete", actions.delete, methods=["POST"]),
+    ]
+
+
+class _TopicActions:
+    def __init__(self, console: Console) -> None:
+        self._brokers = console.brokers
+        self._principal = console.principal
+
+    async def ask_new(self, _request: Request) -> Content:
+        return Content({})
+
+    async def create(self, request: Request) -> Response:
+        form = await form_of(request)
+        name = form.get("name", "").strip()
+        partitions = whole(form.get("partitions"), "partitions", BROKER_DEFAULT, 1, _MOST_PARTITIONS)
+        configs = _configs(form.get("configs", ""))
+        async with self._brokers.fresh() as connection:
+            with note(self._principal, "create topic", name, partitions=partitions, after=configs):
+                await create_topic(connection, name, partitions=partitions, configs=configs)
+        return RedirectResponse(f"/topics/{path(name)}", 303)
+
+    async def alter(self, request: Request) -> Response:
+        name, form = named(request), await form_of(request)
+        config, value = form.get("config", ""), form.get("value", "")
+        removed = form.get("act") == "remove"
+        before = {row.name: row.value for row in await topic_configs(self._brokers, name)}.get(config)
+        async with self._brokers.fresh() as connection:
+            with note(
+                self._principal,
+                "alter topic",
+                name,
+                config=config,
+                before=before,
+                after=None if removed else value,
+            ):
+                await alter_configs(
+                    connection, name, {} if removed else {config: value}, [config] if removed else []
+                )
+        return RedirectResponse(f"/topics/{path(name)}/settings", 303)
+
+    async def produce(self, request: Request) -> Response:
+        name, form = named(request), await form_of(request)
+        partition = form.get("partition", "")
+        key = None if form.get("key_null") else form.get("key", "").encode()
+        value = None if form.get("value_null") else form.get("value", "").encode()
+        with note(self._principal, "produce record", name, bytes=len(key or b"") + len(value or b"")):
+            place = await produce(
+                self._brokers,
+                name,
+                whole(partition, "partition", 0, 0, 2**31 - 1) if partition else None,
+                key,
+                value,
+            )
+        return RedirectResponse(f"/topics/{path(name)}/{place[0]}/{place[1]}", 303)
+
+    async def delete(self, request: Request) -> Response:
+        name, form = named(request), await form_of(request)
+        if form.get("confirm") != name:
+            raise BadInput("type the topic's name to confirm that it is deleted")
+        async with self._brokers.fresh() as connection:
+            with note(self._principal, "delete topic", name):
+                await delete_topic(connection, name)
+        return RedirectResponse("/topics", 303)
+
+
+def _configs(text: str) -> Mapping[str, str]:
+    """Lines of `name=value`."""
+    configs = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"a setting is a line such as retention.ms=3600000, not {line[:80]!r}")
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+# --- compaction now: asked for on a page of its own, which then says how far it is
+# The request goes to the metadata store, which knows no users. So a broker is asked first: to compact a
+# topic, one has to be allowed to alter it.
+
+
+@dataclass(frozen=True)
+class CompactionPage:
+    asked: CompactionProgress | None
+
+
+def compaction_routes(console: Console, stored: StoredCluster, requests: CompactionRequests) -> list[Route]:
+    async def look(request: Request) -> Content:
+        topic = await topic_view(console.brokers, named(request), console.stored)
+        found = await compaction_of(stored, requests, topic.name)
+        return Content(CompactionPage(found), {"topic": topic, "tab": "map"})
+
+    async def ask(request: Request) -> Response:
+        name = named(request)
+        await form_of(request)
+        with note(console.principal, "compact topic", name):
+            async with console.brokers.fresh() as connection:
+                await check_may_alter(connection, name)
+            try:
+                await ask_compaction(stored, requests, name)
+            except (TooManyRequests, UnreadableValue) as error:
+                raise BadInput(str(error)) from error
+        return RedirectResponse(f"/topics/{path(name)}/compact", 303)
+
+    return [
+        *console.pages.page("/topics/{name}/compact", "topic_compact.html", look),
+        Route("/topics/{name}/compact", ask, methods=["POST"]),
+    ]
+
+
+# --- a topic that comes from another cluster: how far it is
+
+
+def link_routes(console: Console, stored: StoredCluster) -> list[Route]:
+    async def link(request: Request) -> Content:
+        topic = await topic_view(console.brokers, named(request), stored)
+        # Brokers judge who may know of a group; the store, which is read here, knows no users.
+        found = await link_view(
+            console.brokers,
+            stored,
+            console.looks,
+            topic.name,
+            names_groups=console.principal == CONSOLE,
+        )
+        if found is None:
+            raise NoSuchTopic(f"topic {topic.name} does not come from another cluster")
+        return Content(found, {"topic": topic, "tab": "link"})
+
+    return console.pages.page("/topics/{name}/link", "topic_link.html", link)

@@ -1,7 +1,7 @@
 """The way to the brokers: one connection to each, kept and shared, opened again when it broke.
 
-Everything that is asked here may be asked twice. What changes something goes over a connection of its own
-(`fresh`), and is never sent again.
+Everything that is asked here may be asked twice. A request that changes something goes over a connection of
+its own (`fresh`), and is never sent again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from dray.client import ClientError, Cluster, Dialer, KafkaConnection
-from dray.client.admin import offsets_at
-from dray.client.cluster import Place
-from dray.client.connection import BrokerConnection
-from dray.protocol import Request, Response
-from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from dray.runtime import Runtime
+from dray.base.runtime import Runtime
+from dray.kafka.client import ClientError, Cluster, Dialer, KafkaConnection
+from dray.kafka.client.admin import offsets_at
+from dray.kafka.client.cluster import Place
+from dray.kafka.client.connection import BrokerConnection
+from dray.kafka.protocol import Request, Response
+from dray.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 ResponseType = TypeVar("ResponseType", bound=Response)
 T = TypeVar("T")
@@ -123,14 +123,8 @@ class Brokers:
         runtime: Runtime,
         seconds: float = 10.0,
         dial: Dialer = PLAIN_DIALER,
-        at_work: Callable[[], None] = lambda: None,
-        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`seconds`: how long a broker may take to answer. `at_work`: told before each piece of work that is
-        long, so that this process can let others have the processor. `is_crowded`: whether others need it
-        now."""
-        self.at_work = at_work
-        self.is_crowded = is_crowded
+        """`seconds`: how long a broker may take to answer."""
         self._dialer = dial
         self.runtime = runtime
         self._bootstrap = tuple(bootstrap)
@@ -146,7 +140,7 @@ class Brokers:
         """The same cluster over connections of its own: requests that wait would hold up all that come
         after them on a shared one."""
         patience = seconds or self._seconds
-        return Brokers(self._bootstrap, self.runtime, patience, self._dialer, self.at_work, self.is_crowded)
+        return Brokers(self._bootstrap, self.runtime, patience, self._dialer)
 
     async def first(self) -> BrokerLink:
         """A broker that answers."""
@@ -175,7 +169,7 @@ class Brokers:
     async def recall(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """A list of everything, as it was a moment ago: for as much longer as it took to be asked for. So ten
         thousand topics cost the brokers no more than a small part of their time, however many pages are
-        open, and a small cluster is shown as it is. What is changed from here is seen at once."""
+        open, and a small cluster is shown as it is. A change that is made from here is seen at once."""
         known = self._lists.setdefault(what, _KnownList())
         async with known.asking:
             began = self.runtime.monotonic()
@@ -190,12 +184,14 @@ class Brokers:
         """Something was changed from here."""
         self._lists.clear()
 
-    async def offsets(self, metadata: MetadataResponse, time: int) -> dict[Place, int]:
+    async def offsets(
+        self, metadata: MetadataResponse, time: int, troubles: dict[Place, str] | None = None
+    ) -> dict[Place, int]:
         """The offset of a time (or EARLIEST, LATEST) in every partition, as `offsets_at` has it."""
         cluster = self.cluster()
         cluster.view.learn(metadata)
         names = [topic.name or "" for topic in metadata.topics if not topic.error_code]
-        return await offsets_at(cluster, names, time)
+        return await offsets_at(cluster, names, time, troubles)
 
     def cluster(self) -> Cluster:
         """A cluster for one question: it has its own metadata, and borrows the connections."""

@@ -6,24 +6,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dray.client import ClientError, RequestFailed
-from dray.client.admin import describe_cluster
-from dray.cluster.broker import Broker
+from dray.broker.cluster.clock_guard import COMPACTOR
+from dray.broker.cluster.membership import Broker
 from dray.inspection.brokers import Brokers
-from dray.inspection.costs import Flow, StoresView
-from dray.inspection.groups import listed_groups
+from dray.inspection.groups.views import listed_groups
 from dray.inspection.health import (
     HealthCheck,
     State,
     broker_check,
     compactor_check,
+    log_checks,
     partition_check,
     store_checks,
     worst,
 )
-from dray.inspection.links import LinksSummary, links_check, links_summary
-from dray.inspection.source_looks import SourceLooks
-from dray.inspection.stored import StoredCluster
+from dray.inspection.storage.costs import Flow, StoresView
+from dray.inspection.storage.stored import StoredCluster
+from dray.inspection.topics.links import LinksSummary, SourceLooks, links_check, links_summary
+from dray.kafka.client import ClientError, RequestFailed
+from dray.kafka.client.admin import describe_cluster
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class BrokerRow:
     build: str | None = None
     started_ms: int | None = None
     http: str | None = None
-    """Where its health and numbers are."""
+    """The address of its health and numbers."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,13 @@ class ClusterSummary:
     def state(self) -> State:
         return worst(self.health)
 
+    @property
+    def mixed_builds(self) -> Sequence[str]:
+        """The builds of its processes, where they are not all of one."""
+        builds = sorted({row.build or "" for row in self.brokers} | {row.build for row in self.compactors})
+        builds = [build for build in builds if build]
+        return builds if len(builds) > 1 else ()
+
 
 async def cluster_view(
     brokers: Brokers,
@@ -97,7 +105,7 @@ async def cluster_view(
         partition_check(partitions, leaderless),
     ]
     if stores is not None:
-        health += store_checks(stores)
+        health += store_checks(stores) + log_checks(stores)
     links = None if stored is None else await links_summary(brokers, stored, looks, metadata)
     if links is not None:
         health.append(links_check(links))
@@ -150,7 +158,7 @@ async def _compactors(stored: StoredCluster | None) -> list[CompactorRow]:
     return [
         CompactorRow(beat.process.build, beat.process.http, beat.wall_ms)
         for beat in beats
-        if beat.process is not None and beat.process.role == "compactor"
+        if beat.process is not None and beat.process.role == COMPACTOR
     ]
 
 

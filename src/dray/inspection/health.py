@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dray.inspection.costs import OperationRow, StoresView
+from dray.inspection.storage.costs import OperationRow, StoresView
 
 SILENT_MS: Final = 120_000
 """A compactor beats much more often than this."""
@@ -57,6 +57,20 @@ def _store(what: str, rows: Sequence[OperationRow]) -> HealthCheck:
     if slowest is None:
         return HealthCheck(what, "good", "not asked in the last minute")
     return HealthCheck(what, "good", f"answers, slowest requests {slowest:.2g} ms")
+
+
+def log_checks(stores: StoresView) -> list[HealthCheck]:
+    """The processes' reports on the log and its tables, if not all is well with them."""
+    found = []
+    if stores.lost:
+        said = "an object of it is" if stores.lost == 1 else f"{stores.lost} objects of it are"
+        found.append(HealthCheck("Log", "bad", f"{said} gone: drayd admin lost says what can be done"))
+    if stores.left_tables:
+        said = "1 partition" if stores.left_tables == 1 else f"{stores.left_tables} partitions"
+        found.append(
+            HealthCheck("Tables", "unsure", f"{said} went on without theirs: drayd admin table says why")
+        )
+    return found
 
 
 def compactor_check(seen_ms: Sequence[int], now_ms: int) -> HealthCheck:

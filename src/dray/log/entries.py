@@ -3,9 +3,10 @@
 An index entry lists the batches it holds, by their place in the WAL object. A batch that was refused after
 the upload lies in the object too, but in no entry, and readers follow the entry. After compaction the entry
 names a Parquet file instead, and lists the file's row groups. The entry of a small append carries its batches
-itself, behind its table: it has no object (`docs/design/0100`). One of a segment that another system wrote
-says where that lies (`foreign_tables.py`). An entry is kept in memory as it is stored, a fixed-size row per
-batch or row group, so that a cached index costs little and gives the garbage collector nothing to walk.
+itself, behind its table: it has no object (`docs/design/0100`). An entry of an object that the log did not
+write says how to find batches in it (`outside_table.py`). An entry is kept in memory as it is stored, a
+fixed-size row per batch or row group, so that a cached index costs little and gives the garbage collector
+nothing to walk.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from dray.log.foreign_tables import SegmentTable, check_table, row_count
+from dray.base.runtime.lean_dataclasses import dataclass
+from dray.kafka.records.header import HEADER_SIZE, LOG_APPEND_TIME
 from dray.log.origins import MIRRORED_FORMAT, ORIGIN_SIZES, Origin, format_of, switched
+from dray.log.outside_table import OutsideTable, check_table, row_count
+from dray.log.parquet.statistics import RowGroup, are_dense
 from dray.metadata.values import ValueCorrupt, unseal
-from dray.parquet.statistics import RowGroup, are_dense
-from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
-from dray.runtime.lean_dataclasses import dataclass
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
@@ -33,8 +34,10 @@ CARRIED_FORMAT: Final = 3
 # Of entries whose file has no row for some of their offsets: compacted by key. Every other file keeps format
 # 2, so that older builds go on reading it.
 SPARSE_FORMAT: Final = 4
-# Of entries that name a segment of another system.
-SEGMENT_FORMAT: Final = 5
+# Of entries that name an object that the log did not write.
+OUTSIDE_FORMAT: Final = 5
+# Of offsets whose object was lost and that somebody gave up: no file, and no row.
+GAP_FORMAT: Final = 6
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -51,13 +54,13 @@ _START = Struct(">Bq")
 
 
 class EntryKind(IntEnum):
-    """Where the records of an entry are: in a WAL object, in a Parquet file, in the entry itself, or in a
-    segment that another system wrote."""
+    """The place of an entry's records: in a WAL object, in a Parquet file, in the entry itself, or in an
+    object that the log did not write."""
 
     WAL = 0
     PARQUET = 1
     CARRIED = 2
-    SEGMENT = 3
+    OUTSIDE = 3
 
 
 class BatchReference(NamedTuple):
@@ -92,7 +95,7 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    object_id: UUID  # of the WAL object, the Parquet file, the carried append, or the foreign segment
+    object_id: UUID  # of the WAL object, the Parquet file, the carried append, or the outside object
     path: str  # empty for a carried entry
     table: bytes
     kind: EntryKind = EntryKind.WAL
@@ -159,12 +162,18 @@ class IndexEntry:
         return self.kind is EntryKind.PARQUET
 
     @property
+    def is_gap(self) -> bool:
+        """Have all of its offsets been given up (`lost_objects.py`)? It passes for a file that has no row,
+        and there is no object at its path."""
+        return self.sparse and len(self.table) == _FILE.size
+
+    @property
     def is_carried(self) -> bool:
         return self.kind is EntryKind.CARRIED
 
     @property
-    def is_foreign(self) -> bool:
-        return self.kind is EntryKind.SEGMENT
+    def is_outside(self) -> bool:
+        return self.kind is EntryKind.OUTSIDE
 
     @property
     def lists_batches(self) -> bool:
@@ -174,12 +183,12 @@ class IndexEntry:
     @property
     def is_referenced(self) -> bool:
         """Does its stream hold a reference to its object? Parquet files have none: their collector asks the
-        index. What is carried has no object. That of a foreign segment is another key (`jobs.removal`)."""
+        index. A carried entry has no object. That of an outside object is another key (`jobs.removal`)."""
         return self.kind is EntryKind.WAL
 
     @property
     def place(self) -> str:
-        """Where its records are, for messages."""
+        """The place of its records, for messages."""
         return self.path or f"the carried entry {self.object_id.hex}"
 
     # --- of a WAL object, or of a carried entry
@@ -237,7 +246,9 @@ class IndexEntry:
 
     @property
     def last_record(self) -> int:
-        """The offset of the last record that is there."""
+        """The offset of the last record that is there; of a gap, the one before its first."""
+        if self.is_gap:
+            return self.start - 1
         return self.row_groups()[-1].last_offset if self.sparse else self.end - 1
 
     def _file(self) -> tuple[int, int]:
@@ -245,18 +256,18 @@ class IndexEntry:
         size, footer_length = _FILE.unpack_from(self.table)
         return size, footer_length
 
-    # --- of a foreign segment
+    # --- of an outside object
 
-    def segment(self) -> SegmentTable:
-        self._must_be(EntryKind.SEGMENT)
-        return SegmentTable.decode(self.table)
+    def outside(self) -> OutsideTable:
+        self._must_be(EntryKind.OUTSIDE)
+        return OutsideTable.decode(self.table)
 
     @property
     def stored_bytes(self) -> int:
-        """What its records take where they lie; of a foreign segment, what they took when written."""
+        """The bytes that its records take in their store; of an outside object, as they were written."""
         if self.kind is EntryKind.PARQUET:
             return self.file_size
-        return self.segment().size if self.kind is EntryKind.SEGMENT else sum(self.places()[2])
+        return self.outside().size if self.kind is EntryKind.OUTSIDE else sum(self.places()[2])
 
     def _must_list_batches(self) -> None:
         if not self.lists_batches:
@@ -273,7 +284,7 @@ class IndexEntry:
         if self.is_parquet:
             row = _SPARSE_ROW_GROUP if self.sparse else _ROW_GROUP
             count = (len(self.table) - _FILE.size) // row.size
-        elif self.is_foreign:
+        elif self.is_outside:
             count = row_count(self.table)
         else:
             count = len(self.table) // _BATCH.size
@@ -302,11 +313,13 @@ class IndexEntry:
 
     @property
     def _format(self) -> int:
+        if self.is_gap:
+            return GAP_FORMAT
         return SPARSE_FORMAT if self.sparse else _FORMATS[self.kind]
 
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        format_version, _ = unseal("an offset index entry", value, SEGMENT_FORMAT)
+        format_version, _ = unseal("an offset index entry", value, GAP_FORMAT)
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -325,21 +338,21 @@ class IndexEntry:
             count,
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
-        sparse = format_version == SPARSE_FORMAT
+        sparse = format_version in (SPARSE_FORMAT, GAP_FORMAT)
         expected = _KINDS[format_version]
         if expected is EntryKind.PARQUET:
             table_size = _FILE.size + count * (_SPARSE_ROW_GROUP if sparse else _ROW_GROUP).size
-        elif expected is EntryKind.SEGMENT:
+        elif expected is EntryKind.OUTSIDE:
             table_size = max(0, len(value) - table_at)
         else:
             table_size = count * _BATCH.size
         data_at = table_at + table_size
         if expected is EntryKind.CARRIED:
             fits = path_size == 0 and _carries(value[table_at:data_at], len(value) - data_at)
-        elif expected is EntryKind.SEGMENT:
+        elif expected is EntryKind.OUTSIDE:
             fits = check_table(value[table_at:], count)
         else:
-            fits = len(value) == data_at
+            fits = len(value) == data_at and (sparse and count == 0) == (format_version == GAP_FORMAT)
         if kind != expected or not fits:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes, kind {kind}")
         try:
@@ -368,14 +381,15 @@ _FORMATS: Final = {
     EntryKind.WAL: FORMAT,
     EntryKind.PARQUET: PARQUET_FORMAT,
     EntryKind.CARRIED: CARRIED_FORMAT,
-    EntryKind.SEGMENT: SEGMENT_FORMAT,
+    EntryKind.OUTSIDE: OUTSIDE_FORMAT,
 }
 _KINDS: Final = {
     FORMAT: EntryKind.WAL,
     PARQUET_FORMAT: EntryKind.PARQUET,
     CARRIED_FORMAT: EntryKind.CARRIED,
     SPARSE_FORMAT: EntryKind.PARQUET,
-    SEGMENT_FORMAT: EntryKind.SEGMENT,
+    GAP_FORMAT: EntryKind.PARQUET,
+    OUTSIDE_FORMAT: EntryKind.OUTSIDE,
 }
 
 
@@ -420,6 +434,11 @@ class HighWatermark:
     head: IndexEntry | None = None
     closed: bool = False
     origin: Origin | None = None  # of a stream that was not born here
+
+    @property
+    def filed_end(self) -> int:
+        """Up to here the index has everything."""
+        return self.end if self.head is None else self.head.start
 
     def sealed(self, closed: bool = False) -> HighWatermark:
         return HighWatermark(

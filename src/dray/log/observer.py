@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Collection:
-    """What a round of collection saw and did."""
+    """The results of a round of collection."""
 
     objects: int = 0  # object keys looked at
     deleted: int = 0  # objects deleted
@@ -32,7 +32,7 @@ class LogObserver:
         """A small batch was not carried, and why."""
 
     def backlog(self, domain: int, size: int, age: float) -> None:
-        """What is carried in a domain and not yet packed or compacted, and how old the oldest of it is."""
+        """The bytes carried in a domain and not yet packed or compacted, and the age of the oldest."""
 
     def packed(self, entries: int, size: int) -> None:
         """Carried entries were packed into a WAL object."""
@@ -51,6 +51,15 @@ class LogObserver:
 
     def fetched(self, seconds: float) -> None:
         """A fetch was answered; the time that it waited for records is not counted."""
+
+    def read_badly(self, error: Exception) -> None:
+        """An object was damaged, short or missing, and since the last good answer another was, too."""
+
+    def read_damaged(self) -> None:
+        """A read of an object was damaged or short, which the store does not know."""
+
+    def read_well(self) -> None:
+        """The first good answer after bad ones, about whatever object."""
 
     def collected(self, seen: Collection) -> None:
         """A round of collection came to its end."""

@@ -1,4 +1,4 @@
-"""Where a stream began, if not here: the boundary behind which Dray assigns the offsets.
+"""The origin of a stream that began elsewhere: the boundary from which on Dray assigns the offsets.
 
     boundary    who owns the log          append    mirror commit    switch
     --------    ----------------------    ------    -------------    --------------

@@ -3,58 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 
 import structlog
 
-from dray.log.append import PendingBatch
-from dray.log.carried_lane import CarriedLane
-from dray.log.carry import EMBEDDED, CarriedBacklog
-from dray.log.collector import Collector
-from dray.log.commit import CommittedEntry, Committer
-from dray.log.counters import IdCounter, ProducerIds
-from dray.log.deletions import MayDelete, nothing_may_go
-from dray.log.foreign_ownership import ForeignFinding, ForeignOwnership
-from dray.log.foreign_reader import ForeignReader
-from dray.log.foreign_segments import ForeignSegments, ForeignStore
-from dray.log.index_cache import IndexCache
-from dray.log.inquiry import active_producers, stream_size
-from dray.log.lifecycle import Lifecycle
-from dray.log.mirroring import StreamMirror
-from dray.log.observer import LogObserver
-from dray.log.origins import Origin
-from dray.log.packing import Packer
-from dray.log.packing_rounds import PackingRounds
-from dray.log.parquet_reader import ParquetReader
-from dray.log.pipeline import DomainPipeline
-from dray.log.poll import Poller
-from dray.log.producer_state import RememberedBatch
-from dray.log.reader import StreamReader
-from dray.log.retention import Retention
-from dray.log.segments import SegmentReader
-from dray.log.settings import LogSettings
-from dray.log.snapshots import advance_to_filed
-from dray.log.stream_store import StreamStore
-from dray.log.tail_cache import TailBatch, TailCache
-from dray.log.time_lookup import TimeLookup
-from dray.log.types import (
-    ActiveProducer,
-    AppendResult,
-    Bounds,
-    LogError,
-    ReadRequest,
-    ReadResult,
-    TimestampedOffset,
-)
-from dray.log.wakeups import Wakeups
-from dray.metadata import keys
-from dray.metadata.contract import MetadataError, MetadataStore
-from dray.objects.contract import ObjectError, ObjectStore
-from dray.records import LEADER_EPOCH, Batch, patch
-from dray.runtime import (
+from dray.base.runtime import (
     Allowance,
     AnswerRoom,
     EndlessRoom,
@@ -62,10 +18,55 @@ from dray.runtime import (
     KeptTask,
     Runtime,
     UndoubtedClock,
+    gather_some,
     keep_running,
     run_once,
 )
-from dray.runtime.memory import give_back
+from dray.base.runtime.system import give_back
+from dray.kafka.records import LEADER_EPOCH, Batch, patch
+from dray.log.append.carried_lane import CarriedLane
+from dray.log.append.carry import CarriedBacklog, CarryLimits
+from dray.log.append.chunks import PendingBatch
+from dray.log.append.commit import CommittedEntry, Committer
+from dray.log.append.pipeline import DomainPipeline
+from dray.log.jobs.packing import Packer
+from dray.log.jobs.packing_rounds import PackingRounds
+from dray.log.life.collector import Collector
+from dray.log.life.counters import IdCounter, ProducerIds
+from dray.log.life.deletions import MayDelete, nothing_may_go
+from dray.log.life.lifecycle import Lifecycle, read_epochs
+from dray.log.life.lost_objects import LostObjects, LostReads
+from dray.log.life.retention import Retention
+from dray.log.observer import LogObserver
+from dray.log.origins import Origin
+from dray.log.outside_entries import OutsideEntries, store_named
+from dray.log.producer_state import RememberedBatch
+from dray.log.read.doubts import Doubts
+from dray.log.read.hearing import Hearing
+from dray.log.read.index_cache import IndexCache
+from dray.log.read.parquet_reader import ParquetReader
+from dray.log.read.poll import Poller
+from dray.log.read.reader import StreamReader
+from dray.log.read.segments import SegmentReader
+from dray.log.read.tail_cache import TailBatch, TailCache
+from dray.log.read.time_lookup import TimeLookup
+from dray.log.read.waiting import Wakeups
+from dray.log.settings import LogSettings
+from dray.log.stream_state import active_producers, advance_to_filed, stream_size
+from dray.log.stream_store import StreamStore
+from dray.log.types import (
+    ActiveProducer,
+    AppendResult,
+    Bounds,
+    LogError,
+    LogUnavailable,
+    ReadRequest,
+    ReadResult,
+    TimestampedOffset,
+)
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.objects.contract import ObjectError, ObjectStore
 
 _log = structlog.get_logger(__name__)
 
@@ -75,6 +76,7 @@ _UNFOLDED_AT_ONCE = 256 << 20
 _KNOWN_FROM_CREATION = 4096  # streams of one call: a state takes memory until it is idle for a while
 # At least so long from pack to pack: one takes a dozen writes of the metadata store.
 _PACK_SECONDS = 0.5
+_DELETIONS_AT_ONCE = 16  # streams; each has a page of its index in memory
 
 # Bytes that have to leave the caches before free pages of the heap are given back.
 _WORTH_RETURNING = 16 << 20
@@ -94,40 +96,51 @@ class Log:
         unfolding: Allowance | None = None,
         may_delete: MayDelete = nothing_may_go,
         expiry: ExpiryClock | None = None,
-        foreign: Mapping[str, ForeignStore] | None = None,
+        outside: OutsideEntries | None = None,
+        looks_after: Callable[[int], bool] = lambda _domain: True,
     ) -> None:
         """`unfolding` bounds what is unfolded at once, by this log and all others that share the bound.
-        `foreign`: stores of other systems, by the names that index entries have for them."""
+        `outside` reads entries of objects that the log did not write, where there may be any. `looks_after`:
+        does this process do in a domain what one process need do?"""
+        self._looks_after = looks_after
+        self._deleting: dict[int, bool] = {}
+        """Streams whose records below the start are deleted now, or soon: is it due once more?"""
+        self._deletions = asyncio.Semaphore(_DELETIONS_AT_ONCE)
+        self.held: str | None = None
+        """Why nothing may be appended now."""
         self._expiry = expiry or UndoubtedClock(runtime)
-        self._settings = settings
+        self._settings = settings = settings.on(store.limits.inline)
         self._runtime = runtime
         self._domains = domains
         self._observer = observer or LogObserver()
         self._streams = StreamStore(store, domains, settings.producer_expiry_ms)
         self._index = IndexCache(settings.index_cache_entries)
-        self._tail = TailCache(settings.tail_cache_bytes)
+        self._tail = TailCache(settings.tail_bytes)
         self._wakeups = Wakeups()
-        segments = SegmentReader(objects, runtime, settings.segment_cache_bytes)
+        doubts = Doubts(runtime, settings.doubt_seconds, self._observer)
+        segments = SegmentReader(objects, runtime, settings.segment_cache_bytes, doubts)
         parquet = ParquetReader(
             objects,
             runtime,
-            settings.parquet_cache_bytes,
+            settings.compacted_cache_bytes,
             settings.parquet_footer_cache_bytes,
             settings.parquet_groups_ahead,
+            doubts,
         )
-        foreign_segments = ForeignSegments(objects, runtime, foreign, settings.foreign_cache_bytes)
+        self._hearing = Hearing(store, runtime, domains, self._index, settings.retry_seconds)
         self._reader = StreamReader(
             self._streams,
             self._index,
             self._tail,
             segments,
             parquet,
-            ForeignReader(foreign_segments, settings.foreign_cache_bytes),
-            runtime,
+            outside,
             self._wakeups.wake,
+            doubts,
+            self._hearing.now,
         )
         self._poller = Poller(
-            store, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
+            self._hearing, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
         )
         self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
         self._retention = Retention(
@@ -143,10 +156,9 @@ class Log:
             runtime,
             self._expiry,
         )
-        self._ownership = ForeignOwnership(self._streams, foreign_segments, objects, runtime, self._retention)
-        self.mirror = StreamMirror(
-            self._streams, objects, runtime, settings, foreign_segments, self._retention, self._expiry
-        )
+        lost = LostObjects(self._streams, partial(store_named, objects, outside), may_delete, runtime)
+        self.lost = LostReads(lost, runtime, outside, settings.doubt_seconds)
+        self._reader.on_missing = self.lost.suspect
         self._producer_ids = ProducerIds(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
@@ -156,7 +168,7 @@ class Log:
             self._observer,
             may_delete=may_delete,
             expiry=self._expiry,
-            foreign=foreign,
+            outside=outside,
         )
         across = settings.carry is not None and settings.carry.across_domains
         lanes = 1 if across else domains
@@ -180,7 +192,7 @@ class Log:
             )
             for domain, committer in enumerate(self._committers)
         ]
-        carry = settings.carry or EMBEDDED
+        carry = settings.carry or CarryLimits.of(store.limits.inline)
         backlogs = [CarriedBacklog(carry) for _ in range(domains)]
         self._packing = [
             PackingRounds(
@@ -224,21 +236,27 @@ class Log:
         self._collections = 0
         self._tasks: list[KeptTask] = []
         self._has_appended = False  # lately
+        if outside is not None:
+            outside.join(self._streams, self._retention, self.start_raised)
 
     async def start(self) -> None:
-        for domain in range(self._domains):
-            following = partial(self._follow, domain)
-            self._tasks.append(keep_running(self._runtime, f"follow domain {domain}", following))
+        self._hearing.start()
+        self.lost.start()
         self._tasks.append(keep_running(self._runtime, "collect WAL objects", self._collect))
         self._tasks.append(keep_running(self._runtime, "pack carried entries", self._pack_carried))
         self._tasks.append(keep_running(self._runtime, "empty idle caches", self._empty_idle_caches))
 
     async def stop(self) -> None:
-        """Flush, commit and settle what was appended; then stop what runs in the background."""
-        await asyncio.gather(*[pipeline.stop() for pipeline in self._pipelines])
-        for task in self._tasks:
-            await task.stop()
-        self._tasks.clear()
+        """Flush, commit and settle what was appended; then, or when there is no more time for it, stop what
+        runs in the background."""
+        try:
+            await gather_some(pipeline.stop() for pipeline in self._pipelines)
+        finally:
+            await self.lost.stop()
+            await self._hearing.stop()
+            for task in self._tasks:
+                await task.stop()
+            self._tasks.clear()
 
     @property
     def is_carrying(self) -> bool:
@@ -267,7 +285,7 @@ class Log:
         return list(versions)
 
     async def take_stream_ids(self, count: int) -> list[int]:
-        """Fresh ids, for streams that are laid down by other means (`foreign_attach.py`)."""
+        """Fresh ids, for streams that are laid down by other means than `create_streams`."""
         return await self._lifecycle.take_ids(count)
 
     async def close_streams(self, streams: Sequence[int]) -> None:
@@ -291,6 +309,9 @@ class Log:
         From then on the buffer belongs to the log: it is patched and served to consumers.
         """
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        if self.held is not None:
+            future.set_exception(LogUnavailable(self.held))
+            return future
         view = buffer[batch.position : batch.position + batch.length]
         self._pipelines[stream % self._domains].append(
             stream, PendingBatch(batch, view, append_time_ms, future)
@@ -311,6 +332,7 @@ class Log:
         self._tail.add(stream, tail)
         self._observer.tail_cache(self._tail.size)
         self._index.observe(stream, committed.high_watermark)
+        self._hearing.follow((stream % self._domains,))
         self._wakeups.wake(stream)
         self._has_appended = True
 
@@ -329,7 +351,7 @@ class Log:
         waits for this."""
         for stream in streams:
             committer = self._committers[stream % self._domains]
-            if committer.entries_since_snapshot(stream) >= self._settings.snapshot_every_entries:
+            if committer.is_snapshot_due(stream):
                 committer.snapshot_moved(stream)
                 run_once(self._runtime, "producer snapshot", self._advance_snapshot, stream)
 
@@ -337,7 +359,7 @@ class Log:
         try:
             await advance_to_filed(self._streams, stream, self._expiry.now_ms())
         except MetadataError as error:
-            _log.warning("producer snapshot not moved", stream=stream, error=str(error))
+            _log.debug("producer snapshot not moved", stream=stream, error=str(error))
 
     # --- reading
 
@@ -365,14 +387,26 @@ class Log:
         return await self._times.first_at_or_after(stream, timestamp)
 
     def origin(self, stream: int) -> Origin | None:
-        """Where a stream began whose bounds were asked for. None: here."""
+        """The origin of a stream whose bounds were asked for. None: here."""
         return self._reader.origin(stream)
+
+    async def end_of_epoch(self, stream: int, epoch: int, end: int) -> int:
+        """The offset at which a leader epoch ended, in a stream that ends at `end`: earlier than that only if
+        a restore gave records up."""
+        origin = self._reader.origin(stream)
+        if origin is None or epoch >= origin.leader_epoch:
+            return end
+        try:
+            return (await read_epochs(self._streams, stream)).value.end_of(epoch, end)
+        except MetadataError as error:
+            raise LogUnavailable(f"the epochs of stream {stream} cannot be read: {error}") from error
 
     async def find_max_timestamp(self, stream: int) -> TimestampedOffset | None:
         return await self._times.latest_timestamp(stream)
 
     async def delete_records(self, stream: int, before: int) -> int:
-        start = await self._retention.raise_start(stream, before, only_ours=True)
+        start = await self._retention.raise_start(stream, before, only_ours=True, deletes=False)
+        self._delete_behind(stream)
         self._committers[stream % self._domains].forget(stream)  # sealed, perhaps
         await self.start_raised(stream)
         return start
@@ -383,16 +417,34 @@ class Log:
         with suppress(LogError):
             await self._reader.refresh(stream, barrier=True)
 
-    async def audit_foreign(self, stream: int) -> ForeignFinding:
-        """Are the foreign segments of a stream still there? The start is raised over what its source has
-        expired."""
-        finding = await self._ownership.audit(stream)
-        if finding.raised_to is not None:
-            await self.start_raised(stream)
-        return finding
+    def _delete_behind(self, stream: int) -> None:
+        """Once at a time for a stream, and for some streams at a time, however many requests there are."""
+        if stream in self._deleting:
+            self._deleting[stream] = True  # once more, when it has ended
+        else:
+            self._deleting[stream] = False
+            run_once(self._runtime, "delete below a start", self._delete_in_turn, stream)
+
+    async def _delete_in_turn(self, stream: int) -> None:
+        try:
+            async with self._deletions:
+                is_due = True
+                while is_due:
+                    self._deleting[stream] = False
+                    await self._retention.delete_behind(stream)
+                    is_due = self._deleting[stream]
+        finally:
+            del self._deleting[stream]
 
     async def size(self, stream: int) -> int:
         return await stream_size(self._streams, stream)
+
+    def tell(
+        self, domains: Sequence[int], moved: Callable[[int], None], doubted: Callable[[int], None]
+    ) -> None:
+        """From now on follow these domains: which of their streams have `moved`, and which domain has to be
+        asked about anew."""
+        self._hearing.tell(domains, moved, doubted)
 
     # --- producers
 
@@ -405,18 +457,11 @@ class Log:
 
     # --- in the background
 
-    async def _follow(self, domain: int) -> None:
-        while True:
-            try:
-                await self._poller.follow(domain)
-            except (MetadataError, LogError) as error:
-                _log.warning("watch interrupted", domain=domain, error=str(error))
-            await self._runtime.sleep(self._settings.retry_seconds)
-
     async def _empty_idle_caches(self) -> None:
         """Drop what was not used for `cache_idle_seconds`. Memory is given back to the system when much was
-        dropped, and once after a while without appends: requests leave free heap behind, too."""
-        unreturned, is_used = 0, False
+        dropped, and after each while without appends: requests leave free heap behind, those that are refused
+        most of all."""
+        unreturned = 0
         while True:
             await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
             before = self._reader.kept_bytes
@@ -425,14 +470,13 @@ class Log:
                 committer.forget_idle()
             for lane in self._lanes:
                 lane.forget_idle()
-            self._wakeups.forget_missed(lambda stream: self._reader.known_bounds(stream) is not None)
+            await self._hearing.leave_unused()
             self._observer.tail_cache(self._tail.size)
             unreturned += before - self._reader.kept_bytes
             is_quiet, self._has_appended = not self._has_appended, False
-            is_used = is_used or not is_quiet
-            if unreturned >= _WORTH_RETURNING or (is_used and is_quiet):
+            if unreturned >= _WORTH_RETURNING or is_quiet:
                 await self._runtime.in_thread(give_back)
-                unreturned, is_used = 0, not is_quiet
+                unreturned = 0
 
     async def _pack_carried(self) -> None:
         """A round now and then, and soon when much is carried: at the bound, appends would be objects."""
@@ -444,14 +488,14 @@ class Log:
                 async with asyncio.timeout(max(0.0, look - _PACK_SECONDS)):
                     await self._much_is_carried.wait()
             self._much_is_carried.clear()
-            for rounds in self._packing:
+            for domain, rounds in enumerate(self._packing):
                 try:
-                    await rounds.run()
+                    await rounds.run(follows=self._looks_after(domain))
                 except MetadataError as error:
                     _log.warning("packing interrupted", error=str(error))
 
     async def _take_in_carried(self) -> None:
-        """What was carried before this process came."""
+        """Count the entries that were carried before this process started."""
         left = list(self._packing)
         while left:
             try:
@@ -466,15 +510,16 @@ class Log:
             await self._runtime.sleep(self._settings.collect_seconds)
             audit = self._collections % self._settings.audit_every_rounds == 0
             self._collections += 1
+            ours = [domain for domain in range(self._domains) if self._looks_after(domain)]
             try:
-                await self.collector.run(audit=audit)
-                await self._lifecycle.forget_closed()
+                await self.collector.run(audit=audit and keys.CLUSTER_DOMAIN in ours, domains=ours)
+                await self._lifecycle.forget_closed(ours)
             except (MetadataError, ObjectError) as error:
                 _log.warning("collection interrupted", error=str(error))
 
 
 def _worth_keeping(view: memoryview) -> memoryview:
-    """The batch, or a copy of it. A slice keeps the whole frame it was cut from in memory. Where most of the
+    """The batch, or a copy of it. A slice keeps the whole frame it was cut from in memory. If most of the
     frame is something else, a copy costs less, and the cache really keeps to its limit."""
     frame: bytearray = view.obj  # type: ignore[assignment]
     return view if len(frame) <= 2 * len(view) + _SPARE_BYTES else memoryview(bytearray(view))

@@ -5,14 +5,16 @@ Nothing is decided here. The order of the reads is part of the protocol: the cal
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 from uuid import UUID
 
-from dray.log.barriers import Barriers
-from dray.log.cleaned import NOTHING_CLEANED, Cleaned
+from dray.base.runtime import in_turns
 from dray.log.entries import HighWatermark, IndexEntry, decode_start
-from dray.log.jobs import Job, JobStep, put_job
+from dray.log.jobs.cleaned import NOTHING_CLEANED, Cleaned
+from dray.log.jobs.machine import Job, JobStep, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.types import Versioned
 from dray.metadata import keys
@@ -25,10 +27,14 @@ from dray.metadata.contract import (
     Outcome,
     Put,
     StoredValue,
+    domains_writer,
 )
-from dray.metadata.domains import domains_writer
 
-__all__ = ["StreamStore", "StreamView", "Versioned"]
+__all__ = ["ANY_END", "StreamStore", "StreamView", "Versioned", "split"]
+
+
+ANY_END: Final = 1 << 63
+"""Above every offset: for a part of the index, which the head does not cover."""
 
 
 class StreamStore:
@@ -36,7 +42,7 @@ class StreamStore:
         self._store = store
         self.domains = domains
         self.producer_expiry_ms = producer_expiry_ms
-        self._barriers = Barriers(store)
+        self._barriers = Barriers(store.barrier)
         self.write_domains = domains_writer(store)
 
     def domain(self, stream: int) -> int:
@@ -91,11 +97,19 @@ class StreamStore:
             return Versioned(0, 0)
         return Versioned(decode_start(record.value), record.version)
 
+    async def snapshot_upto(self, stream: int) -> Versioned[int]:
+        """How far the producer snapshot reaches."""
+        record = await self._store.get(self.domain(stream), keys.producers(stream))
+        if record is None:
+            return Versioned(0, 0)
+        return Versioned(ProducerSnapshot.upto_of(record.value), record.version)
+
     async def snapshot(self, stream: int) -> Versioned[ProducerSnapshot]:
         record = await self._store.get(self.domain(stream), keys.producers(stream))
         if record is None:
             return Versioned(ProducerSnapshot(0, ProducerStates(self.producer_expiry_ms)), 0)
-        return Versioned(ProducerSnapshot.decode(record.value, self.producer_expiry_ms), record.version)
+        decoding = ProducerSnapshot.decoding(record.value, self.producer_expiry_ms)
+        return Versioned(await in_turns(decoding), record.version)
 
     async def cleaned(self, stream: int) -> Versioned[Cleaned]:
         record = await self._store.get(self.domain(stream), keys.cleaned(stream))
@@ -109,38 +123,33 @@ class StreamStore:
         return None if record is None else Versioned(IndexEntry.decode(record.value), record.version)
 
     async def entries_above(
-        self, stream: int, offset: int, limit: int | None = None
+        self, stream: int, offset: int, limit: int | None = None, *, upto: int | None = None
     ) -> list[Versioned[IndexEntry]]:
-        """Entries that end above `offset`, by their end: the first holds `offset`, unless the head does."""
-        records = await self._store.scan(
-            self.domain(stream),
-            keys.index_from(stream, offset + 1),
-            keys.prefix_end(keys.offset_index(stream)),
-            limit,
-        )
+        """Entries that end above `offset`, and not above `upto`, by their end: the first holds `offset`,
+        unless the head does."""
+        every = keys.prefix_end(keys.offset_index(stream))
+        until = every if upto is None else keys.index_from(stream, upto + 1)
+        first = keys.index_from(stream, offset + 1)
+        records = await self._store.scan(self.domain(stream), first, until, limit)
         return [Versioned(IndexEntry.decode(record.value), record.version) for record in records]
+
+    async def last_end(self, stream: int, upto: int) -> int:
+        """The end of the last filed entry that does not end above `upto`; 0 if there is none. One that is
+        dead counts too: whatever covers it has moved the producer snapshot past it."""
+        record = await self._store.floor(
+            self.domain(stream), keys.index_from(stream, upto + 1), keys.offset_index(stream)
+        )
+        return 0 if record is None else IndexEntry.decode(record.value).end
 
     async def view(self, stream: int) -> StreamView | None:
         """Everything about a stream in one snapshot. Entries are compared with the head, so they must be read
         together: an entry that was filed between two reads would look covered by the head it once was."""
+        return StreamView.of(stream, await self.records(stream))
+
+    async def records(self, stream: int) -> list[StoredValue]:
+        """All keys of a stream, in one snapshot: what a view is made of."""
         prefix = keys.stream(stream)
-        records = await self._store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
-        high_watermark: Versioned[HighWatermark] | None = None
-        start = 0
-        cleaned = NOTHING_CLEANED
-        entries: list[Versioned[IndexEntry]] = []
-        for record in records:
-            if record.key.startswith(keys.offset_index(stream)):
-                entries.append(Versioned(IndexEntry.decode(record.value), record.version))
-            elif record.key == keys.high_watermark(stream):
-                high_watermark = Versioned(HighWatermark.decode(record.value), record.version)
-            elif record.key == keys.start(stream):
-                start = decode_start(record.value)
-            elif record.key == keys.cleaned(stream):
-                cleaned = Cleaned.decode(record.value)
-        if high_watermark is None:
-            return None
-        return StreamView(high_watermark, start, entries, cleaned)
+        return await self._store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
 
     # --- the job
 
@@ -169,8 +178,10 @@ class StreamStore:
     # --- operations
 
     @staticmethod
-    def put_snapshot(stream: int, snapshot: ProducerSnapshot, version: int) -> Put:
-        return Put(keys.producers(stream), snapshot.encode(), version or ABSENT)
+    def put_snapshot(stream: int, snapshot: ProducerSnapshot | bytes, version: int) -> Put:
+        """`snapshot`: encoded already where it may be large."""
+        value = snapshot if isinstance(snapshot, bytes) else snapshot.encode()
+        return Put(keys.producers(stream), value, version or ABSENT)
 
     @staticmethod
     def put_cleaned(stream: int, cleaned: Cleaned, version: int) -> Put:
@@ -201,6 +212,25 @@ class StreamView:
     entries: list[Versioned[IndexEntry]]  # as filed, by their end
     cleaned: Cleaned = NOTHING_CLEANED
 
+    @classmethod
+    def of(cls, stream: int, records: Sequence[StoredValue]) -> StreamView | None:
+        high_watermark: Versioned[HighWatermark] | None = None
+        start = 0
+        cleaned = NOTHING_CLEANED
+        entries: list[Versioned[IndexEntry]] = []
+        for record in records:
+            if record.key.startswith(keys.offset_index(stream)):
+                entries.append(Versioned(IndexEntry.decode(record.value), record.version))
+            elif record.key == keys.high_watermark(stream):
+                high_watermark = Versioned(HighWatermark.decode(record.value), record.version)
+            elif record.key == keys.start(stream):
+                start = decode_start(record.value)
+            elif record.key == keys.cleaned(stream):
+                cleaned = Cleaned.decode(record.value)
+        if high_watermark is None:
+            return None
+        return cls(high_watermark, start, entries, cleaned)
+
     def split(self) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
         """The filed entries that count, and those that do not: covered by a later one, or wholly below the
         start. A late write can bring a deleted entry back, but only one whose records are covered or below
@@ -208,18 +238,7 @@ class StreamView:
 
         An entry that reaches below the start counts as covered when its part above the start is: the file
         that replaced it begins at the start."""
-        value = self.high_watermark.value
-        covered_from = value.head.start if value.head is not None else value.end
-        live: list[Versioned[IndexEntry]] = []
-        dead: list[Versioned[IndexEntry]] = []
-        for entry in reversed(self.entries):
-            if entry.value.end > self.start and max(entry.value.start, self.start) < covered_from:
-                live.append(entry)
-                covered_from = entry.value.start
-            else:
-                dead.append(entry)
-        live.reverse()
-        return live, dead
+        return split(self.entries, self.start, self.high_watermark.value.filed_end)
 
     def holds(self, wal_id: UUID) -> bool:
         """Is the object the head, or one of the live entries?"""
@@ -227,3 +246,62 @@ class StreamView:
         if head is not None and head.object_id == wal_id:
             return True
         return any(entry.value.object_id == wal_id for entry in self.split()[0])
+
+
+Entries: TypeAlias = list[Versioned[IndexEntry]]
+
+
+def split(entries: Sequence[Versioned[IndexEntry]], start: int, filed_end: int) -> tuple[Entries, Entries]:
+    """Entries that were read together, by their end: those that count, and those that do not (`StreamView`).
+    Of a part of the index, what lies beyond it may cover more."""
+    covered_from = filed_end
+    live: Entries = []
+    dead: Entries = []
+    for entry in reversed(entries):
+        if entry.value.end > start and max(entry.value.start, start) < covered_from:
+            live.append(entry)
+            covered_from = entry.value.start
+        else:
+            dead.append(entry)
+    live.reverse()
+    return live, dead
+
+
+class Barriers:
+    """One barrier per domain at a time, or one mark: it serves every caller that asked before it was sent."""
+
+    def __init__(self, send: Callable[[int], Awaitable[None]]) -> None:
+        self._send_to = send
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._next: dict[int, asyncio.Task[None]] = {}
+
+    async def wait(self, domain: int) -> None:
+        """Reads that start after this returns see every write acknowledged before it was called. A barrier
+        that is already on its way may have been sent before such a write: then this call waits for the next
+        one."""
+        following = self._next.get(domain)
+        if following is None:
+            running = self._running.get(domain)
+            loop = asyncio.get_running_loop()
+            following = loop.create_task(self._send(domain, running))
+            following.add_done_callback(_take_exception)
+            self._next[domain] = following
+        await asyncio.shield(following)
+
+    async def _send(self, domain: int, running: asyncio.Task[None] | None) -> None:
+        if running is not None:
+            await asyncio.wait([running])
+        this = self._next.pop(domain)
+        self._running[domain] = this
+        try:
+            await self._send_to(domain)
+        finally:
+            if self._running.get(domain) is this:
+                del self._running[domain]
+
+
+def _take_exception(barrier: asyncio.Task[None]) -> None:
+    """Callers that wait get the barrier's error. If all of them went away, asyncio would report an error that
+    was never retrieved: so it is retrieved here."""
+    if not barrier.cancelled():
+        barrier.exception()

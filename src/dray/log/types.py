@@ -1,4 +1,4 @@
-"""What the log answers, and the errors it raises. No Kafka codes here: `api/` maps them."""
+"""The answers of the log, and the errors it raises. No Kafka codes here: `broker/api/` maps them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Generic, NamedTuple, TypeVar
 
-from dray.metadata.values import ValueCorrupt
+from dray.base.runtime.lean_dataclasses import dataclass
+from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import Buffer
-from dray.runtime.lean_dataclasses import dataclass
 
 
 class LogError(Exception):
@@ -20,8 +20,17 @@ class LogError(Exception):
         return isinstance(self.__cause__, ValueCorrupt)
 
 
+def unreadable_in(error: Exception) -> UnreadableValue | None:
+    """The stored value that this build cannot read, if one is why."""
+    return error.__cause__ if isinstance(error.__cause__, UnreadableValue) else None
+
+
 class LogUnavailable(LogError):
     """A store failed or answered unclearly: the client may try again."""
+
+
+class OutsideStoreAway(LogUnavailable):
+    """An object store that is not the cluster's own, in which some entries have their objects."""
 
 
 class StreamClosed(LogError):
@@ -44,11 +53,25 @@ class ProducerFenced(LogError):
 
 
 class ObjectCorrupt(LogError):
-    """A stored object is not what its index entry says: named, and never served."""
+    """A stored object is not what its index entry says, or is not there: named, and never served. Readers
+    are told so only after it was read several times (`doubts.py`).
+
+    `path` is the object's, `place` the byte in it, of a missing one the offset that it held.
+    """
+
+    def __init__(self, text: str, *, path: str = "", place: int = 0, missing: bool = False) -> None:
+        super().__init__(text)
+        self.path = path
+        self.place = place
+        self.missing = missing
 
 
-class ForeignSegmentFault(LogError):
-    """A segment that another system wrote is gone, is not what it was, or lies in a store that this broker
+class ObjectLost(ObjectCorrupt):
+    """An object that the index names is gone: proven, and not only not found."""
+
+
+class OutsideFault(LogError):
+    """An object that the log did not write is gone, is not what it was, or lies in a store that this broker
     does not know: its records are not guessed. Another broker, or a mended store, may serve them."""
 
 
@@ -106,5 +129,5 @@ class ReadResult:
     high_watermark: int = -1
     start_offset: int = -1
     error: LogError | None = None
-    # Of what another system wrote: the transactions among these batches that were aborted
+    # The transactions among these batches that were aborted. What was produced here has none.
     aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset

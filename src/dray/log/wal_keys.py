@@ -21,10 +21,10 @@ from dray.metadata.values import ValueCorrupt, unseal
 FORMAT: Final = 1
 # Of marks of packs: a collector that does not know them would seal streams for them, which fences nothing.
 PACK_FORMAT: Final = 2
-# Of marks of mirrored objects: their references have the ends of entries.
-MIRROR_FORMAT: Final = 3
-# Of object keys of foreign segments that are ours: they name a store, and several paths.
-SEGMENT_FORMAT: Final = 2
+# Of marks of outside objects: their references have the ends of entries.
+OUTSIDE_STAGING_FORMAT: Final = 3
+# Of object keys of outside objects that are ours: they name a store, and several paths.
+OWNED_FORMAT: Final = 2
 
 _STAGED = Struct(">BH")
 _STREAMS = Struct(">I")
@@ -35,11 +35,11 @@ _REFERENCE: Final = bytes([FORMAT])
 
 
 class StagingKind(IntEnum):
-    """What brings the object into the log, and so what a collector has to fence."""
+    """The kind of write that brings the object into the log, and so what a collector has to fence."""
 
     APPEND = 0  # the high watermarks
     PACK = 1  # the jobs
-    MIRROR = 2  # the high watermarks; its references are those of segments
+    OUTSIDE = 2  # the high watermarks; it becomes entries of its streams, and these have the references
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ class Staging:
     path: str
     streams: tuple[int, ...]
     kind: StagingKind = StagingKind.APPEND
-    ends: tuple[int, ...] = ()  # of a mirrored object: where the entry of each stream ends
+    ends: tuple[int, ...] = ()  # of an outside object: where the entry of each stream ends
 
     def reference(self, wal_id: UUID, stream: int) -> str:
         """The key by which a stream holds the object."""
-        if self.kind is StagingKind.MIRROR:
-            return keys.segment_reference(wal_id, stream, self.ends[self.streams.index(stream)])
+        if self.kind is StagingKind.OUTSIDE:
+            return keys.entry_reference(wal_id, stream, self.ends[self.streams.index(stream)])
         return keys.reference(wal_id, stream)
 
     def encode(self) -> bytes:
         path = self.path.encode()
-        if self.kind is StagingKind.MIRROR:
+        if self.kind is StagingKind.OUTSIDE:
             rows = [_STREAM_AND_END.pack(*row) for row in zip(self.streams, self.ends, strict=True)]
-            opening = _STAGED.pack(MIRROR_FORMAT, len(path)) + path
+            opening = _STAGED.pack(OUTSIDE_STAGING_FORMAT, len(path)) + path
             return opening + _STREAMS.pack(len(rows)) + b"".join(rows)
         streams = b"".join([_STREAM.pack(stream) for stream in self.streams])
         number = PACK_FORMAT if self.kind is StagingKind.PACK else FORMAT
@@ -70,7 +70,7 @@ class Staging:
 
     @classmethod
     def decode(cls, value: bytes) -> Staging:
-        number, _ = unseal("a WAL staging mark", value, MIRROR_FORMAT)
+        number, _ = unseal("a WAL staging mark", value, OUTSIDE_STAGING_FORMAT)
         kind = StagingKind.APPEND
         if number == PACK_FORMAT:
             if value[-1] != StagingKind.PACK:
@@ -83,45 +83,45 @@ class Staging:
         except error as damage:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes") from damage
         table = value[streams_at + _STREAMS.size :]
-        row = _STREAM_AND_END if number == MIRROR_FORMAT else _STREAM
+        row = _STREAM_AND_END if number == OUTSIDE_STAGING_FORMAT else _STREAM
         if len(table) != count * row.size:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes")
         path = _decode_path("a WAL staging mark", value[_STAGED.size : streams_at])
-        if number == MIRROR_FORMAT:
+        if number == OUTSIDE_STAGING_FORMAT:
             rows = list(_STREAM_AND_END.iter_unpack(table))
             return cls(
-                path, tuple([row[0] for row in rows]), StagingKind.MIRROR, tuple([row[1] for row in rows])
+                path, tuple([row[0] for row in rows]), StagingKind.OUTSIDE, tuple([row[1] for row in rows])
             )
         return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)), kind)
 
 
 class OwnedObject(NamedTuple):
-    """What an object key stands for: the object, or all that there is of a foreign segment."""
+    """The files that an object key stands for: the object, or all that there is of an outside one."""
 
     paths: tuple[str, ...]
     store: str = ""  # its name in the config; empty for our own
-    is_segment: bool = False
+    is_outside: bool = False
 
 
 def encode_object(path: str) -> bytes:
     return bytes([FORMAT]) + path.encode()
 
 
-def encode_segment(store: str, paths: Sequence[str]) -> bytes:
-    """A foreign segment that is ours by now: copied into our store, or adopted where it lies."""
+def encode_owned(store: str, paths: Sequence[str]) -> bytes:
+    """An outside object that is ours by now: copied into our store, or adopted where it lies."""
     texts = [text.encode() for text in (store, *paths)]
-    return bytes([SEGMENT_FORMAT]) + b"".join([_PATH.pack(len(text)) + text for text in texts])
+    return bytes([OWNED_FORMAT]) + b"".join([_PATH.pack(len(text)) + text for text in texts])
 
 
 def decode_object(value: bytes) -> str:
-    """Where a WAL object lies."""
+    """The path of a WAL object."""
     unseal("a WAL object key", value, FORMAT)
     return _decode_path("a WAL object key", value[1:])
 
 
 def decode_owned(value: bytes) -> OwnedObject:
     what = "a WAL object key"
-    version, _ = unseal(what, value, SEGMENT_FORMAT)
+    version, _ = unseal(what, value, OWNED_FORMAT)
     body = value[1:]
     if version == FORMAT:
         return OwnedObject((decode_object(value),))
@@ -138,7 +138,7 @@ def decode_owned(value: bytes) -> OwnedObject:
         position += size
     if len(texts) < 2:
         raise ValueCorrupt(what, "a foreign segment without a path")
-    return OwnedObject(tuple(texts[1:]), texts[0], is_segment=True)
+    return OwnedObject(tuple(texts[1:]), texts[0], is_outside=True)
 
 
 def _decode_path(what: str, path: bytes) -> str:
@@ -158,9 +158,9 @@ def stage(wal_id: UUID, staging: Staging) -> list[Operation]:
     return operations
 
 
-def refer_to_segment(segment_id: UUID, stream: int, end: int) -> Put:
-    """The reference of an index entry to a foreign segment that is ours, or is to be."""
-    return Put(keys.segment_reference(segment_id, stream, end), _REFERENCE)
+def refer_to_entry(object_id: UUID, stream: int, end: int) -> Put:
+    """The reference of an index entry to an outside object that is ours, or is to be."""
+    return Put(keys.entry_reference(object_id, stream, end), _REFERENCE)
 
 
 def settle(

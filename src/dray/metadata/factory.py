@@ -3,27 +3,28 @@ one of them, and some cost a second."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dray.base.runtime import Runtime
 from dray.metadata.contract import MetadataStore
-from dray.metadata.etcd import EtcdSettings
-from dray.metadata.oxia import OxiaSettings
-from dray.runtime import Runtime
+from dray.metadata.servers import ServersSettings
+from dray.metadata.sqlite.schema import no_matter
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
     path: Path
+    on_damage: Callable[[str], None] = no_matter
+    """Told of a file that turns out to be damaged after it was opened."""
 
 
 class InMemory:
     """Forgets everything when it is closed."""
 
 
-async def open_store(
-    engine: SqliteFile | InMemory | EtcdSettings | OxiaSettings, runtime: Runtime
-) -> MetadataStore:
+async def open_store(engine: SqliteFile | InMemory | ServersSettings, runtime: Runtime) -> MetadataStore:
     """A store that is ready. A `MetadataError` or an `OSError` says why there is none."""
     if isinstance(engine, InMemory):
         from dray.metadata.memory import MemoryStore
@@ -33,17 +34,7 @@ async def open_store(
         from dray.metadata.sqlite import SqliteStore
 
         engine.path.parent.mkdir(parents=True, exist_ok=True)
-        sqlite = SqliteStore(engine.path, runtime)
+        sqlite = SqliteStore(engine.path, runtime, on_damage=engine.on_damage)
         await sqlite.open()
         return sqlite
-    if isinstance(engine, EtcdSettings):
-        from dray.metadata.etcd.store import EtcdStore
-
-        etcd = EtcdStore(engine, runtime)
-        await etcd.open()
-        return etcd
-    from dray.metadata.oxia.store import OxiaStore
-
-    oxia = OxiaStore(engine, runtime)
-    await oxia.open()
-    return oxia
+    return await engine.opened(runtime)

@@ -3,9 +3,9 @@
 Keys start with `/dray/v1/`; names in them are percent-encoded, so that no name can reach into
 another's keys; numbers are zero-padded to 20 digits, so that byte order is number order.
 
-Keys are taken apart here too, and nowhere else: a topic or a group may be called like any part of a key. What
-takes one apart answers None for a key of another family, since watches and scans bring those as well, and a
-newer build may have families that this one does not know.
+Keys are taken apart here too, and nowhere else: a topic or a group may be called like any part of a key. The
+functions that take one apart answer None for a key of another family, since watches and scans bring those as
+well, and a newer build may have families that this one does not know.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def prefix_end(prefix: str) -> str:
 # --- the cluster
 
 CLUSTER: Final = f"{ROOT}cluster"
+TALLY: Final = f"{ROOT}tally"
+BACKUP: Final = f"{ROOT}backup"
 BROKERS: Final = f"{ROOT}brokers/"
 CLOCKS: Final = f"{ROOT}clocks/"
 TOPICS: Final = f"{ROOT}topics/"
@@ -90,7 +92,7 @@ def broker_of(key: str) -> int | None:
 
 
 def clock(process: str) -> str:
-    """What the clock of a process shows."""
+    """The key of the time that the clock of a process shows."""
     return f"{CLOCKS}{process}"
 
 
@@ -155,8 +157,9 @@ def stragglers(topic_name: str) -> str:
 STREAMS: Final = f"{ROOT}streams/"
 HIGH_WATERMARK: Final = "hwm"
 START: Final = "start"
-BOUNDS: Final = (f"/{HIGH_WATERMARK}", f"/{START}")
-"""What the keys end in that say where a stream begins and ends."""
+CLEANED: Final = "cleaned"
+WATCHED: Final = (f"/{HIGH_WATERMARK}", f"/{START}", f"/{CLEANED}")
+"""The endings of the keys that say where a stream begins and ends."""
 
 
 def stream(stream_id: int) -> str:
@@ -173,11 +176,16 @@ def start(stream_id: int) -> str:
 
 def cleaned(stream_id: int) -> str:
     """Up to where the stream was compacted by key."""
-    return f"{stream(stream_id)}cleaned"
+    return f"{stream(stream_id)}{CLEANED}"
 
 
 def producers(stream_id: int) -> str:
     return f"{stream(stream_id)}producers"
+
+
+def epochs(stream_id: int) -> str:
+    """The key of the offsets at which leader epochs began that a restore raised."""
+    return f"{stream(stream_id)}epochs"
 
 
 def offset_index(stream_id: int) -> str:
@@ -308,7 +316,7 @@ def group_of_configs(key: str) -> str | None:
 
 
 def followed_group(group_id: str) -> str:
-    """What is copied of a group that comes from another cluster; in the group's domain."""
+    """The key of the copy of a group that comes from another cluster; in the group's domain."""
     return f"{FOLLOWED_GROUPS}{name(group_id)}"
 
 
@@ -410,9 +418,9 @@ def reference(wal_id: UUID, stream_id: int) -> str:
     return f"{references(wal_id)}{number(stream_id)}"
 
 
-def segment_reference(segment_id: UUID, stream_id: int, end: int) -> str:
-    """The reference of one index entry: several of a stream may name parts of one foreign segment."""
-    return f"{reference(segment_id, stream_id)}/{number(end)}"
+def entry_reference(object_id: UUID, stream_id: int, end: int) -> str:
+    """The reference of one index entry: several of a stream may name parts of one outside object."""
+    return f"{reference(object_id, stream_id)}/{number(end)}"
 
 
 def wal_id_of(key: str) -> UUID:

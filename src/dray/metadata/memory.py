@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
+from dray.base.runtime import Runtime
 from dray.metadata.contract import (
     ABSENT,
     ANY,
+    KEY_END,
     Change,
     Delete,
     DeleteRange,
@@ -28,10 +29,13 @@ from dray.metadata.contract import (
     SessionEnded,
     StoredValue,
     Unavailable,
+    check_domain,
+    check_limit,
+    check_ttl,
+    check_write,
 )
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
 
 LIMITS: Final = Limits(operations=10_000, value_bytes=16 << 20)
 
@@ -225,9 +229,14 @@ class MemoryStore:
         check_domain(domain)
         await self._turn()
 
-    def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+    def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
         check_domain(domain)
-        return self._hub.watch(domain)
+        return self._hub.watch(domain, endings)
+
+    async def mark(self, domain: int, name: str) -> None:
+        """Whoever writes tells all watchers at once."""
+        await self.barrier(domain)
+        self._hub.publish(domain, [name])
 
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)

@@ -16,8 +16,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from dray.base.runtime import Runtime, keep_running, run_once
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime, keep_running, run_once
 
 
 class SendTime(NamedTuple):
@@ -98,7 +98,7 @@ class KeptSession:
     async def _keep_alive(self) -> None:
         while not self._over.is_set():
             await self._runtime.sleep(self._pause)
-            # Where this fails, nothing is lost before the watchdog says so: try again soon.
+            # If this fails, nothing is lost before the watchdog says so: try again soon.
             self._pause = self.ttl / 12
             if await self._confirm():
                 self._pause = self.ttl / 3

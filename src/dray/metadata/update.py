@@ -8,7 +8,7 @@ An attempt reads, decides, and writes with the versions that it read. It is made
   The next attempt reads what became of the last one: a write that names a version does no harm when it
   arrives late, for by then the key has another.
 
-The commit of records has rules of its own (`log/commit.py`), and so have leases.
+The commit of records has rules of its own (`log/append/commit.py`), and so have leases.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from dray.base.runtime import Runtime
 from dray.metadata.contract import Ambiguous, Unavailable
-from dray.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ async def update(
     attempt: Callable[[], Awaitable[T | None]],
     again_after: tuple[type[Exception], ...] = LOST_REPLIES,
 ) -> T:
-    """What an attempt gives that neither lost (None) nor failed. What else it raises ends it.
+    """The result of the first attempt that neither lost (None) nor failed. Any other error ends it.
 
     After too many, `Ambiguous` if a reply of any attempt was lost, so that one may yet apply; otherwise the
     last failure, or `Unavailable` where all attempts lost."""

@@ -21,6 +21,9 @@ next step does not apply.
 A live migration is one whose source still takes records: a Kafka cluster that the config names. Its record
 has format 2. While the fence at the source may be up, `undo` says what was there before it: so a migration
 that is MIRRORING with `undo` still has to lift it.
+
+The lease of a topic says which migrator works on it. It only saves work: two that work on one topic at a
+time, or one that wakes up late, do no harm (`live/migration.py`).
 """
 
 from __future__ import annotations
@@ -30,20 +33,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
+import structlog
+
+from dray.base.runtime import Runtime
 from dray.metadata import keys
-from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
-from dray.metadata.contract import ABSENT, Delete, MetadataStore, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataStore, Put, Session, SessionEnded
 from dray.metadata.update import ALL_FAILURES, update
-from dray.metadata.values import ValueCorrupt
-from dray.migration.found import MigrationRefused
-from dray.runtime import Runtime
+from dray.metadata.values import NOT_IF_NONE, HexUuid, JsonCodec, UnreadableValue, ValueCorrupt
+from dray.migration.attach.found import MigrationRefused
 
 COLD_FORMAT: Final = 1
 MIGRATION_FORMAT: Final = 2
 """That of live ones, and the newest that this build reads."""
 
 FENCES: Final = ("acl", "size", "stopped")
-"""How the writers at the source are stopped (`upstream/fences.py`)."""
+"""How the writers at the source are stopped (`migration/source/fences.py`)."""
+
+TRANSACTIONS: Final = "transactions"
+ASSIGNING: Final = "assigning"
+ALLOWED: Final = (TRANSACTIONS, ASSIGNING)
+"""Users of a topic for whom a switch is refused unless it was asked for in so many words: producers that
+write transactions, and consumers that assign partitions to themselves."""
 
 
 class MigrationState(StrEnum):
@@ -112,6 +122,9 @@ class MigrationRecord:
     switched_ms: Annotated[int | None, NOT_IF_NONE] = None
     stragglers: Annotated[Mapping[int, int] | None, NOT_IF_NONE] = None  # records at the source behind B0
     skipped: Annotated[Mapping[int, SkippedOffsets] | None, NOT_IF_NONE] = None
+    allows: Annotated[tuple[str, ...] | None, NOT_IF_NONE] = (
+        None  # of `ALLOWED`: what the last switch goes over
+    )
 
     @property
     def is_live(self) -> bool:
@@ -241,3 +254,63 @@ class Migrations:
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         found = await self._store.get(keys.CLUSTER_DOMAIN, keys.migration(topic))
         return None if found is None else (decode_migration(topic, found.value), found.version)
+
+
+# --- leases: which migrator works on a topic
+
+_log = structlog.get_logger(__name__)
+
+LEASE_FORMAT: Final = 1
+TTL_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationLease:
+    """The value of a lease. It vanishes with the session of its process."""
+
+    process: str
+
+
+_LEASE_CODEC: Final = JsonCodec(MigrationLease, LEASE_FORMAT)
+
+
+def encode_lease(lease: MigrationLease) -> bytes:
+    return _LEASE_CODEC.encode(lease)
+
+
+class MigrationLeases:
+    """Of one process. The store's errors are raised as they are."""
+
+    def __init__(self, store: MetadataStore, runtime: Runtime, ttl: float = TTL_SECONDS) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._mine = MigrationLease(runtime.uuid().hex)
+        self._session: Session | None = None
+
+    async def hold(self, topic: str) -> bool:
+        """Take it, or keep it. False where another process has it. One that cannot be read is another's: a
+        newer build may have put it."""
+        if self._session is None or self._session.ended:
+            self._session = await self._store.session(keys.CLUSTER_DOMAIN, self._ttl)
+        key = keys.migration_lease(topic)
+        found = await self._store.get(keys.CLUSTER_DOMAIN, key)
+        if found is not None:
+            try:
+                return (
+                    _LEASE_CODEC.decode(f"the lease of the migration of '{topic}'", found.value) == self._mine
+                )
+            except UnreadableValue as error:
+                _log.error("a migration is left to another process", topic=topic, reason=str(error))
+                return False
+        try:
+            put = Put(key, encode_lease(self._mine), ABSENT, self._session)
+            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+        except SessionEnded:
+            self._session = None
+            return False
+        return outcome.applied
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()

@@ -10,7 +10,7 @@ from dray.objects.contract import (
     RangeOutside,
 )
 from dray.objects.factory import open_store
-from dray.objects.local import LocalStore
+from dray.objects.local.store import LocalStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 
 __all__ = [

@@ -20,13 +20,19 @@ environment variables and instance roles are used.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
+from dray.base.runtime import Runtime
 from dray.objects.contract import ObjectError, ObjectStore
-from dray.objects.direct import WORTHWHILE
-from dray.objects.local import LocalStore
+from dray.objects.local.direct import WORTHWHILE
+from dray.objects.local.store import LocalStore
 from dray.objects.memory import MemoryObjects
-from dray.runtime import Runtime
+
+_OF_TABLES: Final = "compaction/"
+"""The files of the log that are those of tables too: other programs may delete them."""
 
 
 async def open_store(
@@ -37,9 +43,12 @@ async def open_store(
     allocate: Callable[[int], bytearray] = bytearray,
     *,
     check: bool = False,
+    patience: float | None = None,
 ) -> ObjectStore:
     """`ValueError` with one line for a URL or an option that makes no sense; `ObjectError` if the
-    local disk refuses. A remote store is first asked when it is first used, or now with `check`."""
+    local disk refuses. A remote store is first asked when it is first used, or now with `check`. With
+    `patience`, one that says nothing for so many seconds, or is overloaded, is let through, and tried before
+    the first put."""
     scheme, _, rest = url.partition(":")
     if scheme in ("file", "memory"):
         known = {"page_cache"} if scheme == "file" else set()
@@ -54,16 +63,23 @@ async def open_store(
         if page_cache not in ("true", "false"):
             raise ValueError(f"object store {url}: page_cache is true or false, not {page_cache!r}")
         direct_from = WORTHWHILE if page_cache == "false" else None
-        return await LocalStore.open(path, runtime, allocate=allocate, direct_from=direct_from)
+        return await LocalStore.open(
+            path, runtime, allocate=allocate, direct_from=direct_from, second_names=_OF_TABLES
+        )
     # A broker on local files has no need to load a client for three clouds.
-    from dray.objects.access import check_access
-    from dray.objects.providers import open_remote
+    from dray.objects.remote.providers import open_remote
+    from dray.objects.remote.store import check_access
 
     store = open_remote(url, options, secrets or {}, runtime)
     if check:
         try:
-            await check_access(store)
-        except ObjectError:
-            await store.close()
-            raise
+            async with asyncio.timeout(patience):
+                await check_access(store, runtime)
+        except TimeoutError:
+            store.try_before_puts(partial(check_access, store, runtime))
+        except ObjectError as error:
+            if patience is None or not error.is_passing:
+                await store.close()
+                raise
+            store.try_before_puts(partial(check_access, store, runtime))
     return store

@@ -10,9 +10,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dray.objects.contract import Buffer, ObjectExists, ObjectInfo, ObjectMissing, OwnBuffer
-from dray.objects.names import check_inside, check_path, check_prefix, check_ranges
-from dray.runtime import Runtime
+from dray.base.runtime import Runtime
+from dray.objects.contract import (
+    Buffer,
+    ObjectExists,
+    ObjectInfo,
+    ObjectMissing,
+    OwnBuffer,
+    check_inside,
+    check_path,
+    check_prefix,
+    check_ranges,
+)
 
 T = TypeVar("T")
 
@@ -25,7 +34,7 @@ class _Stored:
 
 @dataclass(slots=True)
 class MemoryBucket:
-    """What outlives a store: brokers of one simulation each open a `MemoryObjects` on the same one."""
+    """It outlives a store: brokers of one simulation each open a `MemoryObjects` on the same one."""
 
     objects: dict[str, _Stored] = field(default_factory=dict)
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
+from dray.base.runtime import Runtime
 from dray.objects.contract import (
     Buffer,
     ObjectError,
@@ -19,10 +20,12 @@ from dray.objects.contract import (
     ObjectStore,
     OwnBuffer,
     Unsupported,
+    check_inside,
+    check_path,
+    check_prefix,
+    check_ranges,
 )
 from dray.objects.factory import open_store
-from dray.objects.names import check_inside, check_path, check_prefix, check_ranges
-from dray.runtime import Runtime
 
 T = TypeVar("T")
 

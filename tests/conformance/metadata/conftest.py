@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.conformance.metadata.engines import ENGINES, Engine
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import MetadataStore
-from dray.runtime import SystemRuntime
 
 
 @pytest.fixture

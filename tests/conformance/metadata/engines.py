@@ -9,10 +9,10 @@ from typing import Protocol
 from tests.conformance.metadata import etcd_engines
 from tests.conformance.metadata.oxia_engines import cluster_engine, standalone_engine
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
-from dray.runtime import SystemRuntime
 
 
 class Engine(Protocol):

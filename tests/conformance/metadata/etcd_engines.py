@@ -15,10 +15,10 @@ from uuid import uuid4
 
 from tests.services.etcd import EtcdCluster, EtcdProcess
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import MetadataStore
 from dray.metadata.etcd import EtcdSettings
 from dray.metadata.etcd.store import EtcdStore
-from dray.runtime import SystemRuntime
 
 GIVEN = os.environ.get("DRAY_TEST_ETCD")
 """Endpoints of servers that another process starts, and kills."""
@@ -52,7 +52,7 @@ class EtcdEngine:
 
     def __init__(self, endpoints: list[str], runtime: SystemRuntime) -> None:
         self._runtime = runtime
-        self._settings = EtcdSettings(endpoints, prefix=f"{uuid4().hex}/")
+        self._settings = EtcdSettings(endpoints=endpoints, prefix=f"{uuid4().hex}/")
 
     async def open(self) -> MetadataStore:
         store = EtcdStore(self._settings, self._runtime)

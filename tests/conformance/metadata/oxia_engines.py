@@ -15,11 +15,19 @@ from tempfile import TemporaryDirectory
 
 from tests.services.oxia import OxiaCluster, OxiaStandalone
 
-from dray.metadata.checks import check_domain
-from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
+from dray.base.runtime import SystemRuntime
+from dray.metadata.contract import (
+    Change,
+    Limits,
+    MetadataStore,
+    Operation,
+    Outcome,
+    Session,
+    StoredValue,
+    check_domain,
+)
 from dray.metadata.oxia import OxiaSettings
 from dray.metadata.oxia.store import OxiaStore
-from dray.runtime import SystemRuntime
 
 DOMAINS_OF_A_TEST = 16
 
@@ -59,8 +67,11 @@ class ShiftedStore:
     async def barrier(self, domain: int) -> None:
         await self.store.barrier(self._domain(domain))
 
-    def watch(self, domain: int) -> AsyncIterator[Change]:
-        return self.store.watch(self._domain(domain))
+    def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncIterator[Change]:
+        return self.store.watch(self._domain(domain), endings)
+
+    async def mark(self, domain: int, name: str) -> None:
+        await self.store.mark(self._domain(domain), name)
 
     async def session(self, domain: int, ttl: float) -> Session:
         return await self.store.session(self._domain(domain), ttl)
@@ -77,7 +88,7 @@ def standalone() -> OxiaSettings:
     atexit.register(directory.cleanup)
     atexit.register(server.kill)
     starting_cluster()  # it takes a while: by the time it is asked for, it may be there
-    return OxiaSettings([server.address], server.namespace)
+    return OxiaSettings(addresses=[server.address], namespace=server.namespace)
 
 
 @cache
@@ -94,7 +105,7 @@ def starting_cluster() -> OxiaCluster:
 def cluster() -> OxiaSettings:
     servers = starting_cluster()
     servers.wait_until_ready()
-    return OxiaSettings(servers.addresses, servers.namespace)
+    return OxiaSettings(addresses=servers.addresses, namespace=servers.namespace)
 
 
 class OxiaEngine:

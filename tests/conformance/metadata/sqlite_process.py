@@ -14,9 +14,9 @@ import resource
 import sys
 import time
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, Ambiguous, Expectation, Put, Unavailable
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime import SystemRuntime
 
 
 def say(**what: object) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 from tests.services import room_settings
+from tests.services.room_settings import ETCD
 from tests.simulation.log.players import batch_of
 
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import decode, validate
 from dray.log import Log
-from dray.log.carry import ETCD
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.records import decode, validate
-from dray.runtime import SystemRuntime
 
 DOMAINS = 1
 MANY = 1 << 30
 SETTINGS = room_settings.log(
-    carry=ETCD, pack_look_seconds=1e9, settle_seconds=0.01, orphan_seconds=3600.0, tail_cache_bytes=0
+    carry=ETCD, pack_look_seconds=1e9, settle_seconds=0.01, orphan_ttl=3600.0, tail_cache_bytes=0
 )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.conformance.metadata.engines import ENGINES
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import (
     ABSENT,
     ANY,
@@ -25,7 +26,6 @@ from dray.metadata.contract import (
     Put,
     StoredValue,
 )
-from dray.runtime import SystemRuntime
 
 T = TypeVar("T")
 

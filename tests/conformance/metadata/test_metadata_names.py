@@ -17,31 +17,31 @@ from tests.conformance.metadata.engines import ENGINES
 from tests.services.batches import batch as sample
 from tests.services.batches import plain
 
-from dray.client import KafkaConnection
-from dray.config import FlagValue, load
-from dray.daemon.node import Node
-from dray.metadata import keys
-from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from dray.protocol.messages.delete_groups import DeleteGroupsRequest
-from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.list_groups import ListGroupsRequest
-from dray.protocol.messages.metadata import MetadataRequest
-from dray.protocol.messages.offset_commit import (
+from dray.base.runtime import SystemRuntime
+from dray.daemons.broker.node import Node
+from dray.daemons.config import FlagValue, load
+from dray.kafka.client import KafkaConnection
+from dray.kafka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from dray.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.kafka.protocol.messages.delete_groups import DeleteGroupsRequest
+from dray.kafka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from dray.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.list_groups import ListGroupsRequest
+from dray.kafka.protocol.messages.metadata import MetadataRequest
+from dray.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from dray.protocol.messages.offset_fetch import (
+from dray.kafka.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from dray.runtime import SystemRuntime
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.metadata import keys
+from dray.objects.memory import MemoryBucket, MemoryObjects
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.conformance.metadata.engines import Engine
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import (
     ABSENT,
     ANY,
@@ -17,7 +18,6 @@ from dray.metadata.contract import (
     Session,
     SessionEnded,
 )
-from dray.runtime import SystemRuntime
 
 LONG = 60.0
 PATIENCE = 60.0

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, Put
 from dray.metadata.sqlite import SqliteStore
-from dray.runtime import SystemRuntime
 
 PROGRAM = Path(__file__).with_name("sqlite_process.py")
 PATIENCE = 60.0

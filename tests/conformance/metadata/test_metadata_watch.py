@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from tests.conformance.metadata.engines import Engine
 
-from dray.metadata.contract import Change, Delete, DeleteRange, MetadataStore, Put
+from dray.metadata.contract import MARK, Change, Delete, DeleteRange, MetadataStore, Put
 from dray.metadata.watching import PENDING_KEYS
 
 PATIENCE = 60.0
@@ -75,9 +75,10 @@ async def test_a_watch_names_the_keys(store: MetadataStore, other: MetadataStore
 
 
 async def test_a_skipped_operation_is_no_change(store: MetadataStore, other: MetadataStore) -> None:
-    await store.write(0, [Put("/a", b"")])
     watch = other.watch(0)
     await following(watch)
+    await store.write(0, [Put("/a", b"")])
+    await heard(watch, "/a")
     await store.write(0, [Put("/a", b"", 1 << 40), Delete("/a", 1 << 40)])
     await store.write(0, [Put("/b", b"")])
     assert await following(watch) == Change("/b")
@@ -105,7 +106,8 @@ async def test_a_slow_consumer_hears_that_anything_may_have_changed(
 ) -> None:
     watch = other.watch(0)
     await following(watch)
-    await store.write(0, [Put(f"/k/{number:05d}", b"") for number in range(PENDING_KEYS + 1)])
+    for page in range(0, PENDING_KEYS + 1, 1000):
+        await store.write(0, [Put(f"/k/{page + number:05d}", b"") for number in range(1000)])
     await store.write(0, [Put("/last", b"")])
     hints = [await following(watch)]
     while hints[-1].key not in (None, "/last"):
@@ -125,3 +127,64 @@ async def test_a_watch_ends_with_its_store(engine: Engine) -> None:
     async with asyncio.timeout(PATIENCE):
         assert await waiting is None
         assert await anext(idle, None) is None
+
+
+async def until_marked(watch: AsyncIterator[Change], name: str) -> list[str | None]:
+    """What the watch hands out before the mark."""
+    keys: list[str | None] = []
+    async with asyncio.timeout(PATIENCE):
+        async for change in watch:
+            if change.key == name:
+                return keys
+            keys.append(change.key)
+    raise AssertionError("the watch ended")
+
+
+async def test_a_mark_comes_behind_everything_acknowledged_before(
+    store: MetadataStore, other: MetadataStore
+) -> None:
+    watch = other.watch(0)
+    await following(watch)
+    for number in range(30):
+        await (store, other)[number % 3 == 2].write(0, [Put(f"/k/{number}", b"")])
+        name = f"{MARK}{number}"
+        marking = asyncio.ensure_future(other.mark(0, name))
+        assert f"/k/{number}" in await until_marked(watch, name)
+        await marking
+
+
+async def test_many_marks_at_once_all_come(store: MetadataStore, other: MetadataStore) -> None:
+    watch = other.watch(0)
+    await following(watch)
+    await store.write(0, [Put("/a", b"")])
+    names = [f"{MARK}{number}" for number in range(20)]
+    await asyncio.gather(*(other.mark(0, name) for name in names))
+    heard = [(await following(watch)).key for _ in range(21)]
+    assert heard[0] == "/a"
+    assert sorted(heard[1:], key=str) == sorted(names)
+
+
+async def test_a_mark_of_another_domain_is_not_heard(other: MetadataStore) -> None:
+    watch = other.watch(0)
+    await following(watch)
+    await other.mark(1, f"{MARK}elsewhere")
+    await other.mark(0, f"{MARK}here")
+    assert await until_marked(watch, f"{MARK}here") == []
+
+
+async def test_a_mark_leaves_no_key_and_needs_no_watch(store: MetadataStore) -> None:
+    await store.mark(0, f"{MARK}unheard")
+    assert await store.scan(0, " ", "~") == []
+    assert await store.floor(0, "~", "/") is None
+
+
+async def test_a_watch_of_some_endings_hears_those_and_marks(
+    store: MetadataStore, other: MetadataStore
+) -> None:
+    watch = other.watch(0, ("/hwm", "/start"))
+    await following(watch)
+    await store.write(0, [Put("/1/hwm", b""), Put("/1/index", b""), Put("/wal/2", b"")])
+    await store.write(0, [Put("/1/start", b"")])
+    name = f"{MARK}name"
+    await other.mark(0, name)
+    assert await until_marked(watch, name) == ["/1/hwm", "/1/start"]

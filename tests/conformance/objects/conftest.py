@@ -9,11 +9,14 @@ from uuid import uuid4
 import pytest
 from obstore.store import LocalStore as ObstoreLocalStore
 from obstore.store import MemoryStore as ObstoreMemoryStore
+from tests.services.azurite import CONTAINER, AzuriteProcess
+from tests.services.google import BUCKET as GOOGLE_BUCKET
+from tests.services.google import GoogleStore
 from tests.services.s3 import BUCKET, S3Process
 
+from dray.base.runtime import SystemRuntime
 from dray.objects import LocalStore, MemoryObjects, ObjectStore, open_store
-from dray.objects.remote import RemoteSettings, RemoteStore
-from dray.runtime import SystemRuntime
+from dray.objects.remote.store import RemoteSettings, RemoteStore
 
 # Small, so that a small object is a large one.
 _SETTINGS = RemoteSettings(
@@ -53,6 +56,18 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteProcess]:
+    with AzuriteProcess(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def google() -> Iterator[GoogleStore]:
+    with GoogleStore() as server:
+        yield server
+
+
 @pytest.fixture
 def runtime() -> Iterator[SystemRuntime]:
     runtime = SystemRuntime()
@@ -60,15 +75,22 @@ def runtime() -> Iterator[SystemRuntime]:
     runtime.close()
 
 
-@pytest.fixture(params=[*ENGINES, "s3"])
+SERVERS = {
+    "s3": ("s3_server", f"s3://{BUCKET}"),
+    "azure": ("azurite", f"az://{CONTAINER}"),
+    "google": ("google", f"gs://{GOOGLE_BUCKET}"),
+}
+
+
+@pytest.fixture(params=[*ENGINES, *SERVERS])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, runtime: SystemRuntime
 ) -> AsyncIterator[ObjectStore]:
-    if request.param == "s3":
-        server: S3Process = request.getfixturevalue("s3_server")
+    if request.param in SERVERS:
         # One server for all tests, and a prefix for each.
-        url = f"s3://{BUCKET}/{uuid4().hex}"
-        store = await open_store(url, server.options(), runtime, server.secrets())
+        fixture, url = SERVERS[request.param]
+        server: S3Process | AzuriteProcess | GoogleStore = request.getfixturevalue(fixture)
+        store = await open_store(f"{url}/{uuid4().hex}", server.options(), runtime, server.secrets())
     else:
         store = await ENGINES[request.param](tmp_path, runtime)
     yield store

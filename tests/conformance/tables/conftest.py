@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.services.iceberg_files import TopicFiles
 
-from dray.runtime.system import SystemRuntime
-from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.contract import Tables
 from dray.tables.iceberg.locations import locations
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables
+from dray_simulation.cluster.tables import MemoryCatalog, MemoryTables
 
 Opener = Callable[[], Tables]
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from tests.services.iceberg_files import TopicFiles
 
-from dray.runtime.system import SystemRuntime
+from dray.base.runtime.system import SystemRuntime
 from dray.tables.contract import (
     CommitOutcome,
     TableChange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from dray.kafka.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.referee.cases import group_case, subscription
 from tests.referee.groups.members import ClassicMember, stable, synced
 from tests.referee.session import Session

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dray.protocol.messages.alter_configs import AlterableConfig as WholeConfig
-from dray.protocol.messages.alter_configs import AlterConfigsRequest
-from dray.protocol.messages.alter_configs import AlterConfigsResource as WholeResource
-from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from dray.protocol.messages.incremental_alter_configs import (
+from dray.kafka.protocol.messages.alter_configs import AlterableConfig as WholeConfig
+from dray.kafka.protocol.messages.alter_configs import AlterConfigsRequest
+from dray.kafka.protocol.messages.alter_configs import AlterConfigsResource as WholeResource
+from dray.kafka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from dray.kafka.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from dray.protocol.messages.consumer_group_heartbeat import TopicPartitions
-from dray.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from dray.kafka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from dray.kafka.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from dray.kafka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from dray.kafka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.referee.cases import group_case
 from tests.referee.groups.classic_cases import SHORT_MS
 from tests.referee.groups.members import ClassicMember, ConsumerMember, settle, stable

@@ -10,7 +10,6 @@ from tests.referee.log.differences import Difference
 
 UNKNOWN_MEMBER_ID = 25
 INCONSISTENT_GROUP_PROTOCOL = 23
-GROUP_ID_NOT_FOUND = 69
 INVALID_REQUEST = 42
 
 NOTHING_WRITTEN = "a refused join leaves nothing behind; Kafka keeps an empty group of it"
@@ -39,11 +38,6 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
     "consumer-offsets": {
         "no member fetching, an epoch": Difference(
             "/groups/0/error_code", UNKNOWN_MEMBER_ID, "Kafka fails with UNKNOWN_SERVER_ERROR"
-        ),
-    },
-    "groups-deleted": {
-        "twice the same": Difference(
-            "/results/1/error_code", GROUP_ID_NOT_FOUND, "each is answered; Kafka answers once"
         ),
     },
     "join-refused": {

@@ -9,17 +9,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dray.protocol import Request
-from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from dray.protocol.messages.offset_commit import (
+from dray.kafka.protocol import Request
+from dray.kafka.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from dray.kafka.protocol.messages.heartbeat import HeartbeatRequest
+from dray.kafka.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from dray.kafka.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from dray.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from dray.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.referee.cases import CONTROL, subscription
 from tests.referee.session import Session
 

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from dray.protocol.messages.delete_groups import DeleteGroupsRequest
-from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from dray.protocol.messages.describe_groups import DescribeGroupsRequest
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.offset_commit import (
+from dray.kafka.protocol.messages.delete_groups import DeleteGroupsRequest
+from dray.kafka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from dray.kafka.protocol.messages.describe_groups import DescribeGroupsRequest
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from dray.protocol.messages.offset_delete import (
+from dray.kafka.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from dray.protocol.messages.offset_fetch import (
+from dray.kafka.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

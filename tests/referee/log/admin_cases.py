@@ -6,39 +6,39 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dray.protocol.messages.alter_partition_reassignments import (
+from dray.kafka.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from dray.protocol.messages.alter_replica_log_dirs import (
+from dray.kafka.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from dray.protocol.messages.describe_acls import DescribeAclsRequest
-from dray.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from dray.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from dray.protocol.messages.describe_quorum import (
+from dray.kafka.protocol.messages.describe_acls import DescribeAclsRequest
+from dray.kafka.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from dray.kafka.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from dray.kafka.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from dray.kafka.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestedPartitionData,
     RequestedTopicData,
 )
-from dray.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from dray.protocol.messages.describe_user_scram_credentials import (
+from dray.kafka.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from dray.kafka.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from dray.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from dray.protocol.messages.list_partition_reassignments import (
+from dray.kafka.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from dray.kafka.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from dray.protocol.messages.list_transactions import ListTransactionsRequest
-from dray.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from dray.kafka.protocol.messages.list_transactions import ListTransactionsRequest
+from dray.kafka.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.referee.cases import case
 from tests.referee.log.produce_cases import VERSION, produce
 from tests.referee.session import SECONDS, Session

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.kafka.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
 from tests.referee.cases import case
 from tests.referee.log.produce_cases import produce
 from tests.referee.session import Session
@@ -115,6 +121,55 @@ async def fetch_sessions(session: Session) -> None:
     await session.ask(
         "close of an unknown session", fetch(topic, (0, 0), session_id=12345, session_epoch=-1), VERSION
     )
+
+
+async def go_on(session: Session, label: str, request: FetchRequest, version: int = VERSION) -> int:
+    """A request of a session, whose number is random: what it was answered without that, and the number."""
+    response = await session.send(request, version)
+    assert isinstance(response, FetchResponse)
+    session.notes[label] = {
+        "error_code": response.error_code,
+        "in a session": response.session_id > 0,
+        "partitions": [
+            [part.partition_index, part.error_code, part.high_watermark, bool(part.records)]
+            for topic in response.responses
+            for part in topic.partitions
+        ],
+    }
+    return response.session_id
+
+
+@case
+async def fetch_in_a_session(session: Session) -> None:
+    topic = await filled(session, partitions=3)
+
+    def step(number: int, epoch: int, *offsets: tuple[int, int], forget: int | None = None) -> FetchRequest:
+        request = fetch(topic, *offsets, session_id=number, session_epoch=epoch)
+        request.topics = request.topics if offsets else []
+        if forget is not None:
+            request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[forget])]
+        return request
+
+    one = await go_on(session, "begun", step(0, 0, (0, 6), (1, 6), (2, 0)))
+    await go_on(session, "records not taken come again", step(one, 1))
+    await go_on(session, "taken", step(one, 2, (2, 6)))
+    await go_on(session, "nothing new", step(one, 3))
+    await session.send(produce(topic, (1, batch(plain(b"g")))), 9)
+    await go_on(session, "one has grown", step(one, 4))
+    await go_on(session, "an epoch again", step(one, 4))
+    await go_on(session, "an epoch too far", step(one, 7))
+    await go_on(session, "by ids", fetch(UUID(int=0), (0, 6), session_id=one, session_epoch=5), 13)
+    await go_on(session, "one more, and one that is not there", step(one, 5, (1, 7), (7, 0), forget=0))
+    await go_on(session, "an error again", step(one, 6))
+    await go_on(session, "without the error", step(one, 7, forget=7))
+    await go_on(session, "one left", step(one, 8, forget=1))
+    await go_on(session, "none left", step(one, 9, forget=2))
+    await go_on(session, "it is over", step(one, 10))
+    two = await go_on(session, "another", step(0, 0, (0, 6)))
+    three = await go_on(session, "begun anew over it", step(two, 0, (0, 0)))
+    await go_on(session, "the other is over", step(two, 1))
+    await go_on(session, "closed with a full request", step(three, -1, (0, 6)))
+    await go_on(session, "closed", step(three, 1))
 
 
 @case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.protocol import ErrorCode
-from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.referee.cases import case
 from tests.referee.log.produce_cases import VERSION, produce
 from tests.referee.session import SECONDS, Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from uuid import UUID
 
-from dray.protocol import ZERO_UUID
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.kafka.protocol import ZERO_UUID
+from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.referee.cases import case
 from tests.referee.session import Session
 from tests.services.batches import (

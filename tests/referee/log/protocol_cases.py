@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.describe_cluster import DescribeClusterRequest
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from dray.kafka.protocol.messages.describe_cluster import DescribeClusterRequest
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.referee.cases import case
 from tests.referee.session import Session
 

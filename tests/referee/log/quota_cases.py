@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dray.protocol.messages.alter_client_quotas import (
+from dray.kafka.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     OpData,
     RequestedEntryData,
 )
-from dray.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from dray.kafka.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tests.referee.cases import case
 from tests.referee.session import SECONDS, Session
 

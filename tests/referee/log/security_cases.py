@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dray.protocol.messages.alter_user_scram_credentials import (
+from dray.kafka.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from dray.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from dray.protocol.messages.describe_user_scram_credentials import (
+from dray.kafka.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from dray.kafka.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from dray.kafka.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.kafka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from dray.kafka.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.referee.cases import case
 from tests.referee.session import SECONDS, Session
 

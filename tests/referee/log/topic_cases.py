@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from dray.protocol import ZERO_UUID
-from dray.protocol.messages.create_partitions import (
+from dray.kafka.protocol import ZERO_UUID
+from dray.kafka.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from dray.protocol.messages.create_topics import (
+from dray.kafka.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from dray.protocol.messages.describe_topic_partitions import (
+from dray.kafka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from dray.kafka.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from dray.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.referee.cases import case
 from tests.referee.session import Session
 

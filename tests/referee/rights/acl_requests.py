@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from dray.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from dray.protocol.messages.describe_acls import DescribeAclsRequest
-from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from dray.kafka.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from dray.kafka.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from dray.kafka.protocol.messages.describe_acls import DescribeAclsRequest
+from dray.kafka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.referee.rights.clients import CLOSED, SUPER, Clients
 
 NAME: Final = "acl-requests"

@@ -7,22 +7,22 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from dray.client import ClientError, Dialer, KafkaConnection
-from dray.client.login import Login
-from dray.protocol import Request, Response
-from dray.protocol.messages.alter_user_scram_credentials import (
+from dray.base.runtime import Runtime
+from dray.kafka.acls import AclBinding
+from dray.kafka.client import ClientError, Dialer, KafkaConnection
+from dray.kafka.client.login import Login
+from dray.kafka.protocol import Request, Response
+from dray.kafka.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from dray.protocol.messages.describe_acls import DescribeAclsRequest
-from dray.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from dray.protocol.messages.init_producer_id import InitProducerIdRequest
-from dray.runtime import Runtime
-from dray.security.acls.model import AclBinding
-from dray.security.sasl.client import ClientCredential
+from dray.kafka.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from dray.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.kafka.protocol.messages.describe_acls import DescribeAclsRequest
+from dray.kafka.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.kafka.protocol.messages.init_producer_id import InitProducerIdRequest
+from dray.kafka.sasl.client import ClientCredential
 from tests.referee.notation import NODE_LISTS, GroupNotation
 from tests.referee.session import Session
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dray.api import HANDLERS
-from dray.api.shared.checks import Check
-from dray.api.shared.configs import ResourceType
-from dray.protocol import ZERO_UUID, Response
-from dray.protocol.messages.fetch import FetchResponse
-from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.broker.api import HANDLERS
+from dray.broker.api.shared.checks import Check
+from dray.broker.api.shared.configs import ResourceType
+from dray.kafka.acls import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.kafka.protocol import ZERO_UUID, Response
+from dray.kafka.protocol.messages.fetch import FetchResponse
 from tests.referee.rights.clients import CLOSED, SUPER, Clients
 from tests.services.authorization_cases import CASES, Case, Place
 

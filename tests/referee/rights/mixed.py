@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
-from dray.api import HANDLERS
-from dray.protocol import Request
-from dray.protocol.messages import (
+from dray.broker.api import HANDLERS
+from dray.kafka.acls import AclBinding, AclOperation, AclResourceType, PatternType, Permission
+from dray.kafka.protocol import Request
+from dray.kafka.protocol.messages import (
     alter_configs,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -35,7 +36,6 @@ from dray.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
 from tests.referee.rights.clients import Clients
 from tests.referee.rights.matrix import noted
 from tests.services.authorization_cases import Place

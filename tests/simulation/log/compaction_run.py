@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.simulation.log.compactors import CompactedWorld, play_compactors
+from tests.simulation.log.compactors import CompactedWorld, play_compactors, play_others
 from tests.simulation.log.conditions import LogConditions
 from tests.simulation.log.players import players
 from tests.simulation.log.run import first_trouble, until_calm
 from tests.simulation.log.world import Report
 
-from dray.simulation.kernel.loop import run
+from dray_simulation.kernel.loop import run
 
 SECONDS = 6.0
 
@@ -25,7 +25,7 @@ def simulate_compaction(
 async def _simulate(seed: int, seconds: float, conditions: LogConditions | None) -> Report:
     world = CompactedWorld(seed, conditions)
     await world.start()
-    cast = [*players(world), play_compactors(world)]
+    cast = [*players(world), play_compactors(world), play_others(world)]
     tasks = [asyncio.ensure_future(player) for player in cast]
     try:
         await first_trouble(world, tasks, seconds)

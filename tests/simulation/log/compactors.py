@@ -1,5 +1,8 @@
 """Compactors in the log's world: real ones, in the same weather, crashing, standing still, several at once.
 
+In some runs the catalog is away for a while, or others hold a table, and compactors lose their patience: the
+log goes on without the table.
+
 The oracle looks into Parquet files, and watches the tables: at no moment does a table show a record
 twice, a file that a table or the index needs is never deleted, and no job brings a record into a table that
 was deleted before. After a cycle that began when the deletion was acknowledged, and that nothing disturbed,
@@ -20,27 +23,27 @@ from uuid import UUID
 from tests.simulation.log.conditions import LogConditions
 from tests.simulation.log.world import DOMAINS, Broker, LogWorld
 
-from dray.compaction.cycle import Compactor, CompactorStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.settings import CompactionSettings
-from dray.compaction.summary import CycleSummary
-from dray.config import Settings
-from dray.daemon.settings import compaction_settings, log_settings
-from dray.log.jobs import Job, JobState
+from dray.broker.topics.live import LiveTopics
+from dray.broker.topics.model import Topic, TopicSettings
+from dray.daemons.assembly.settings import compaction_settings, log_settings
+from dray.daemons.config import Settings
+from dray.log.jobs.machine import Job, JobState
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome, Put
+from dray.migration.entries.rows import ForeignRows
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
-from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.tables.compaction.cycle import Compactor, CompactorStores
+from dray.tables.compaction.settings import CompactionSettings
+from dray.tables.compaction.summary import CycleSummary
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 from dray.tables.contract import TableChange, TablesError
-from dray.topics.live import LiveTopics
-from dray.topics.model import Topic
-from dray.topics.settings import TopicSettings
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
+from dray_simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 KEPT: Final = "kept"
 PERHAPS: Final = "perhaps"
@@ -67,26 +70,29 @@ class CompactionConditions:
     compactors: int
     pause: float  # between two cycles
     crash_every: float
+    out_every: float | None  # how often tables cannot be written; None: never
     settings: CompactionSettings
 
     @classmethod
     def choose(cls, seed: int) -> CompactionConditions:
-        random = Random(seed ^ 0xC0)
+        random, tables = Random(seed ^ 0xC0), Random(seed ^ 0x7AB)
         return cls(
+            out_every=tables.choice((None, None, 0.3, 1.0)),
             compactors=random.choice((1, 2, 2)),
             pause=random.choice((0.05, 0.4)),
             crash_every=random.choice((1.0, 4.0)),
             settings=replace(
                 compaction_settings(Settings()),
-                wal_max_age_ms=random.choice((0, 200, 1000)),
+                wal_max_age=random.choice((0.0, 0.2, 1.0)),
                 wal_max_entries=random.choice((2, 6)),
                 max_inputs=random.choice((2, 5, 50)),
                 parquet_max_files=random.choice((1, 2, 6)),
                 takeover_seconds=random.choice((0.0, 0.5)),
+                table_patience_seconds=tables.choice((0.0, 0.1, 0.5, 3600.0)),
                 failed_pause_seconds=0.1,
                 collect_seconds=random.choice((0.0, 0.5)),
                 reread_seconds=random.choice((0.2, 600.0)),
-                grace_seconds=random.choice((0.0, 0.3)),
+                collect_grace=random.choice((0.0, 0.3)),
                 snapshot_keep_ms=random.choice((0, 1000)),
             ),
         )
@@ -107,7 +113,7 @@ class CompactorProcess:
         self.compactor = Compactor(
             CompactorStores(self.streams, self.objects, world.guard(self.objects)),
             self.runtime,
-            LocalUnitWriter(self.objects, self.runtime),
+            LocalUnitWriter(self.objects, self.runtime, ForeignRows(self.objects, self.runtime)),
             self.tables,
             world,
             world.compaction.settings,
@@ -127,11 +133,12 @@ class CompactorProcess:
                 everything = world.random.random() < 0.3
                 self.judge.begins()
                 summary = await self.compactor.run_cycle(everything=everything)
-                self.judge.ended(summary, self.compactor.owner)
+                self.judge.ended(summary, self.compactor.owner, everything=everything)
                 world.counts["cycles"] += 1
                 world.counts["jobs abandoned"] += summary.abandoned
                 world.counts["files deleted"] += summary.files_deleted
                 world.counts["files restored"] += summary.table_files_restored
+                world.counts["jobs without their table"] += summary.without_table
             await self.runtime.sleep(world.random.random() * 2 * world.compaction.pause)
 
     def crash(self) -> None:
@@ -148,16 +155,20 @@ class CycleJudge:
         self._world = world
         self._below: dict[int, int] = {}
         self._first_write = 0
+        self._under_way: set[int] = set()
 
     def begins(self) -> None:
+        self._under_way = set(self._world.under_way)
         self._below = dict(self._world.deleted_below)
         self._first_write = len(self._world.job_writes)
 
-    def ended(self, summary: CycleSummary, owner: str) -> None:
+    def ended(self, summary: CycleSummary, owner: str, *, everything: bool) -> None:
         if summary.troubles or summary.left_to_others or summary.waiting:
             return
         world = self._world
         others = {stream for stream, whose in world.job_writes[self._first_write :] if whose != owner}
+        if not everything:  # a plain cycle ends a job that was under way, and plans in the next one
+            others |= self._under_way
         below = {
             stream: offset
             for stream, offset in self._below.items()
@@ -172,10 +183,13 @@ class CompactedWorld(LogWorld):
 
     def __init__(self, seed: int, conditions: LogConditions | None = None) -> None:
         super().__init__(seed, conditions)
+        self.seed = seed
         self.compaction = CompactionConditions.choose(seed)
         self.catalog = WatchedCatalog(self)
         self.processes: list[CompactorProcess] = []
         self.job_writes: list[tuple[int, str]] = []  # stream, and whose job; empty for retention
+        self.under_way: set[int] = set()  # streams whose job is not done
+        self.left: set[int] = set()  # streams that have left their table
         self._last: CompactorProcess | None = None
 
     # --- topics
@@ -206,7 +220,15 @@ class CompactedWorld(LogWorld):
     def _job_written(self, key: str, job: Job) -> None:
         self.counts[f"job {job.state.value}"] += 1
         stream = keys.stream_of_job(key)
-        if stream is not None and job.state is not JobState.DONE:
+        if stream is not None and job.left_table is not None:
+            self.left.add(stream)
+        elif stream in self.left:
+            self.left.discard(stream)
+            self.counts["tables caught up"] += 1
+        if stream is not None and job.state is JobState.DONE:
+            self.under_way.discard(stream)
+        elif stream is not None:
+            self.under_way.add(stream)
             owner = "" if job.compaction is None else job.compaction.owner
             self.job_writes.append((stream, owner))
 
@@ -215,13 +237,13 @@ class CompactedWorld(LogWorld):
 
     def judge_added(self, topic: str, changes: Sequence[TableChange]) -> None:
         """What a job adds lies above the start. (What is restored may be on its way while the start is
-        raised: it leaves again.)"""
+        raised: it leaves again. So may what is added for a job that went on without it.)"""
 
         def judge() -> None:
             for change in changes:
                 for file in () if change.job.startswith("restored") else change.added:
                     stream = self.stream_of(topic, file.partition)
-                    if file.first_offset < self.truth.start(stream):
+                    if stream not in self.left and file.first_offset < self.truth.start(stream):
                         raise Violation(
                             f"{topic}: {file.path} brings records into the table that were deleted"
                         )
@@ -292,9 +314,14 @@ class CompactedWorld(LogWorld):
         for process in self.processes:
             self._check_process(process)
             process.crash()
+        self.catalog.away = False
+        self.catalog.held.clear()
         await super().calm_down()
 
     async def _finish_streams(self, store: StreamStore, last: Broker) -> None:
+        for stream in self.closing:  # a deletion that was begun is carried on until it is done
+            if not self.truth.streams[stream].closed:
+                await last.log.close_streams([stream])
         if self._last is None:
             self._last = self._new_process()
         summary = await self._last.compactor.run_cycle(everything=True)
@@ -315,6 +342,8 @@ class CompactedWorld(LogWorld):
             }
             if shown != compacted:
                 raise Violation(f"{topic.name}: the table does not show what the log holds")
+        if left := self.left & {stream for topic in (await self.live()).known for stream in topic.streams}:
+            raise Violation(f"tables of {left} were never brought up to the log")
         self.judge_deleted({stream: self.truth.start(stream) for stream in self.streams})
         if self.streams[-1] in self.closing and PERHAPS in self.catalog.tables:
             raise Violation("the table of a deleted topic is left over")
@@ -331,3 +360,19 @@ async def play_compactors(world: CompactedWorld) -> None:
         else:
             world.counts["compactor pauses"] += 1
             world.processes[place].runtime.pause(random.uniform(0.05, world.conditions.longest_pause))
+
+
+async def play_others(world: CompactedWorld) -> None:
+    """The catalog is away for a while, or somebody holds a table."""
+    random = Random(world.seed)
+    every = world.compaction.out_every
+    while every is not None:
+        await asyncio.sleep(random.uniform(0.1, 2 * every))
+        if random.random() < 0.5:
+            world.catalog.away = True
+        else:
+            world.catalog.held.add(random.choice((KEPT, PERHAPS)))
+        world.counts["tables out"] += 1
+        await asyncio.sleep(random.uniform(0.1, 1.5))
+        world.catalog.away = False
+        world.catalog.held.clear()

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from dray.config import Settings
-from dray.daemon.settings import log_settings
+from dray.daemons.assembly.settings import log_settings
+from dray.daemons.config import Settings
 from dray.log import LogSettings
-from dray.log.carry import CarryLimits
-from dray.simulation.kernel.weather import Weather
+from dray.log.append.carry import CarryLimits
+from dray_simulation.kernel.weather import Weather
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class LogConditions:
                 streams=random.choice((1, 2, 3, 4)),
                 settings=replace(
                     log_settings(Settings()),
-                    linger_seconds=random.choice((0.0, 0.0, 0.005)),
-                    max_object_bytes=random.choice((150, 400, 1 << 20)),
+                    flush_linger=random.choice((0.0, 0.0, 0.005)),
+                    object_bytes=random.choice((150, 400, 1 << 20)),
                     uploads_in_flight=random.choice((1, 4, 4)),
                     retry_seconds=0.01,
                     retry_limit=random.choice((1, 3)),
                     settle_seconds=random.choice((0.02, 0.3)),
                     snapshot_every_entries=random.choice((3, 10, 1000)),
-                    orphan_seconds=orphan_seconds,
-                    grace_seconds=random.choice((0.0, 0.2)),
+                    orphan_ttl=orphan_seconds,
+                    collect_grace=random.choice((0.0, 0.2)),
                     collect_seconds=random.choice((0.05, 0.2)),
                     audit_every_rounds=random.choice((1, 3)),
                     tail_cache_bytes=random.choice((0, 2_000, 1_000_000)),
@@ -98,7 +98,7 @@ class LogConditions:
     def with_lanes(self, random: Random) -> LogConditions:
         """Small bounds, so that appends change lanes all the time, and packs are many."""
         if random.random() < 0.15:
-            return replace(self, settings=replace(self.settings, carry=None))
+            return replace(self, settings=replace(self.settings, carry_bytes=0))
         carry = CarryLimits(
             chunk_bytes=random.choice((120, 400, 16_384)),
             write_bytes=random.choice((300, 1_000, 65_536)),

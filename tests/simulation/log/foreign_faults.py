@@ -20,14 +20,14 @@ from tests.simulation.log.players import play_plain_producer
 from tests.simulation.log.run import first_trouble, until_calm
 from tests.simulation.log.world import Report
 
-from dray.foreign import walk_batches
-from dray.log.foreign_segments import ForeignStore
-from dray.log.types import ForeignSegmentFault, LogError, ReadRequest
+from dray.log.types import LogError, OutsideFault, ReadRequest
+from dray.migration.entries.segments import ForeignStore
+from dray.migration.formats import walk_batches
 from dray.objects.contract import ObjectError, ObjectMissing
 from dray.objects.read_only import ReadOnlyStore
-from dray.simulation.checks.log_truth import Violation
-from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.checks.log_truth import Violation
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 SECONDS: Final = 5.0
 _BESIDE_SECONDS: Final = 1.5
@@ -108,7 +108,7 @@ class FaultyForeignWorld(ForeignLogWorld):
         return {STORE: ForeignStore(ReadOnlyStore(FaultySourceObjects(self, runtime)))}
 
     def may_refuse(self, error: BaseException) -> bool:
-        return isinstance(error, ForeignSegmentFault) and self.faults.denied > 0
+        return isinstance(error, OutsideFault) and self.faults.denied > 0
 
     def may_be_empty(self, offset: int) -> bool:
         """A fetch does not wait for a slow store for ever."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from dray.foreign.kafka_files import ProducerRow
-from dray.log.foreign_attach import AttachedStream, ForeignSegment, entries_of
-from dray.log.foreign_tables import AbortedRange, ForeignLayout
+from dray.kafka.records import Record, twin
+from dray.kafka.records.header import CONTROL, TRANSACTIONAL
 from dray.log.origins import CLASSIC, epoch_above
+from dray.log.outside_table import AbortedRange
+from dray.migration.entries.lay_down import AttachedStream, ForeignSegment, entries_of
+from dray.migration.entries.segments import ForeignLayout
+from dray.migration.formats.kafka_files import ProducerRow
 from dray.objects.memory import MemoryBucket
-from dray.records import Record, twin
-from dray.records.header import CONTROL, TRANSACTIONAL
-from dray.simulation.checks.log_truth import Identity, identity_of, time_of
+from dray_simulation.checks.log_truth import Identity, identity_of, time_of
 
 STORE = "source"
 EPOCH = epoch_above(3)

@@ -23,31 +23,24 @@ from tests.simulation.log.players import (
 from tests.simulation.log.run import SECONDS, first_trouble, until_calm
 from tests.simulation.log.world import DOMAINS, Broker, LogWorld, Report
 
-from dray.foreign import walk_batches
+from dray.kafka.records import decode
+from dray.kafka.records.header import CONTROL, TRANSACTIONAL
 from dray.log.entries import HighWatermark, IndexEntry
-from dray.log.foreign_attach import lay_down
-from dray.log.foreign_ownership import ForeignOwnership
-from dray.log.foreign_pieces import as_data
-from dray.log.foreign_segments import ForeignSegments, ForeignStore
-from dray.log.retention import Retention
+from dray.log.life.retention import Retention
 from dray.log.stream_store import StreamStore
-from dray.log.switching import switch_stream
 from dray.log.types import LogError, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
+from dray.migration.entries.lay_down import lay_down
+from dray.migration.entries.ownership import ForeignOwnership
+from dray.migration.entries.pieces import as_data
+from dray.migration.entries.segments import ForeignSegments, ForeignStore
+from dray.migration.formats import walk_batches
+from dray.migration.mirror.switching import switch_stream
 from dray.objects.memory import MemoryObjects
 from dray.objects.read_only import ReadOnlyStore
-from dray.records import decode
-from dray.records.header import CONTROL, TRANSACTIONAL
-from dray.simulation.checks.log_truth import (
-    Identity,
-    LogTruth,
-    StreamTruth,
-    Violation,
-    identity_of,
-)
-from dray.simulation.kernel.clocks import true_wall_ms
-from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.checks.log_truth import Identity, LogTruth, StreamTruth, Violation, identity_of
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import SimulatedRuntime, true_wall_ms
 
 _MANY = 1 << 30
 
@@ -91,9 +84,9 @@ class ForeignTruth(LogTruth):
         self.boundary = boundary
 
     def held(self, entry: IndexEntry) -> list[Identity]:
-        if not entry.is_foreign:
+        if not entry.is_outside:
             return super().held(entry)
-        table = entry.segment()
+        table = entry.outside()
         stored = self._source.bucket.objects.get(entry.path)
         if stored is None:
             raise Violation(f"{entry.path} is gone, and live")
@@ -112,7 +105,7 @@ class ForeignTruth(LogTruth):
     ) -> None:
         """Of foreign segments only what is live must be there: what was borrowed is not ours to tidy up."""
         truth = self.streams[self.stream]
-        foreign = {key: entry for key, entry in truth.filed.items() if entry.is_foreign}
+        foreign = {key: entry for key, entry in truth.filed.items() if entry.is_outside}
         self._check_readable(truth)
         ids = {entry.object_id for entry in self._source_entries}
         start = truth.start

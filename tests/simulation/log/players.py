@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from tests.simulation.log.world import DOMAINS, Broker, LogWorld
 
+from dray.kafka.records import Record, decode, twin, validate
 from dray.log.origins import SourceOwnsLog
 from dray.log.stream_store import StreamStore
 from dray.log.types import (
@@ -29,8 +30,8 @@ from dray.log.types import (
     StreamClosed,
 )
 from dray.metadata.contract import MetadataError
-from dray.records import Record, decode, twin, validate
-from dray.simulation.checks.log_truth import TIMES, Violation, identity_of, time_of
+from dray_simulation.checks.log_truth import TIMES, Violation, identity_of, time_of
+from dray_simulation.kernel.loop import hear
 
 PRODUCERS = (1, 2)
 _MANY = 1 << 30
@@ -194,14 +195,8 @@ def append(broker: Broker, stream: int, data: bytearray) -> asyncio.Future[Appen
     own = bytearray(data)
     [batch] = validate(own, max_batch_bytes=_MANY, max_decompressed_bytes=_MANY)
     answer = broker.log.append(stream, batch, memoryview(own))
-    answer.add_done_callback(_take_exception)
+    answer.add_done_callback(hear)  # a client that went away hears no error, and that is none
     return answer
-
-
-def _take_exception(answer: asyncio.Future[AppendResult]) -> None:
-    """A client that went away hears no error, and that is none."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 def batch_of(

@@ -8,7 +8,7 @@ from tests.simulation.log.conditions import LogConditions
 from tests.simulation.log.players import players
 from tests.simulation.log.world import LogWorld, Report
 
-from dray.simulation.kernel.loop import run
+from dray_simulation.kernel.loop import hear, run
 
 SECONDS = 10.0
 
@@ -38,6 +38,8 @@ async def _simulate(seed: int, seconds: float, conditions: LogConditions | None)
 async def first_trouble(world: LogWorld, tasks: list[asyncio.Task[None]], seconds: float) -> None:
     """Play until the time is over, or the world or a player complains."""
     playing: list[asyncio.Future[None]] = [world.violation, *tasks]
+    for task in playing:
+        task.add_done_callback(hear)
     deadline = asyncio.get_running_loop().time() + seconds
     while (left := deadline - asyncio.get_running_loop().time()) > 0:
         ended, _ = await asyncio.wait(playing, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -49,6 +51,7 @@ async def first_trouble(world: LogWorld, tasks: list[asyncio.Task[None]], second
 
 async def until_calm(world: LogWorld) -> None:
     calming = asyncio.ensure_future(world.calm_down())
+    calming.add_done_callback(hear)
     await asyncio.wait([world.violation, calming], return_when=asyncio.FIRST_COMPLETED)
     if world.violation.done():
         calming.cancel()

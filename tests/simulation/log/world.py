@@ -9,31 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 
+from tests.services.attached_log import CACHE_BYTES
 from tests.simulation.log.conditions import LogConditions
 from tests.simulation.scripted import bucket_is_ours
 
-from dray.cluster.bucket_owner import OWNER
+from dray.broker.cluster.bucket_owner import OWNER
 from dray.log import Collector, Log
-from dray.log.carried_survey import CarriedSurvey, survey_carried
-from dray.log.deletions import MayDelete
-from dray.log.foreign_segments import ForeignStore
-from dray.log.retention import Retention
+from dray.log.append.carried_hints import CarriedSurvey, survey_carried
+from dray.log.life.deletions import RELEASED, MayDelete
+from dray.log.life.retention import Retention
+from dray.log.settings import LogSettings
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
+from dray.migration.entries.kind import ForeignEntries
+from dray.migration.entries.segments import ForeignStore
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.simulation.checks.log_truth import LogTruth, Violation
-from dray.simulation.kernel.clocks import true_wall_ms
-from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.checks.log_truth import LogTruth, Violation
+from dray_simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray_simulation.kernel.runtime import SimulatedRuntime, true_wall_ms
 
 DOMAINS = 2
 _QUIET_ROUNDS = 4
@@ -61,7 +63,7 @@ class Broker:
             DOMAINS,
             world.conditions.settings,
             may_delete=world.guard(self.objects),
-            foreign=world.foreign_stores(self.runtime),
+            outside=world.outside(self.objects, self.runtime),
         )
         self.log.carry(True)
 
@@ -120,6 +122,9 @@ class LogWorld:
     def guard(self, _objects: ObjectStore) -> MayDelete:
         """What a process of this cluster asks before it deletes."""
         return bucket_is_ours
+
+    def outside(self, objects: ObjectStore, runtime: SimulatedRuntime) -> ForeignEntries:
+        return ForeignEntries(objects, runtime, self.foreign_stores(runtime), CACHE_BYTES)
 
     def foreign_stores(self, _runtime: SimulatedRuntime) -> dict[str, ForeignStore]:
         """The stores of other systems."""
@@ -193,26 +198,33 @@ class LogWorld:
         self.brokers = [self._new_broker()]
         [last] = self.brokers
         store = StreamStore(last.store, DOMAINS, settings.producer_expiry_ms)
-        guard = self.guard(last.objects)
-        collector = Collector(
-            store,
-            last.objects,
-            last.runtime,
-            settings,
-            may_delete=guard,
-            foreign=self.foreign_stores(last.runtime),
-        )
+        collector = self._collector(store, last, settings)
         rounds = 0
         while weather.pending or rounds < _QUIET_ROUNDS:
             rounds = 0 if weather.pending else rounds + 1
             try:
                 await self._finish_streams(store, last)
-                await collector.run()
+                braked = (await collector.run()).braked
             except (MetadataError, ObjectError, LogError) as error:
                 raise Violation(f"calm, but {error}") from error
-            await asyncio.sleep(settings.orphan_seconds + settings.grace_seconds)
+            if rounds == _QUIET_ROUNDS and braked is not None:
+                # By late copies, where little else is: somebody looks at them, and lets them go.
+                self.counts["brakes released"] += 1
+                rounds = 0
+                collector = self._collector(store, last, replace(settings, brake=RELEASED))
+            await asyncio.sleep(settings.orphan_ttl + settings.collect_grace)
         await self._go_back(store, last.log)
         await self._check_leftovers(store)
+
+    def _collector(self, store: StreamStore, broker: Broker, settings: LogSettings) -> Collector:
+        return Collector(
+            store,
+            broker.objects,
+            broker.runtime,
+            settings,
+            may_delete=self.guard(broker.objects),
+            outside=self.outside(broker.objects, broker.runtime),
+        )
 
     async def _go_back(self, store: StreamStore, log: Log) -> None:
         """Carrying ends, as before an older build comes: nothing is left that it could not read."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bench.throughput import BenchPlan, BenchResult, make_batch, parse_arguments
 
-from dray.records import decode, validate
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import decode, validate
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1), (1, 1000), (7, 10), (64, 2048)])

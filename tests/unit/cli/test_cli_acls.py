@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.api.fakes import Harness, running
+from tests.unit.broker.api.fakes import Harness, running
 
 from dray.cli.main import main
-from dray.client.acls import WireAcl, create_acls, delete_acls, list_acls
-from dray.client.errors import RequestFailed
-from dray.security.acls.model import AclFilter
+from dray.kafka.acls import AclFilter
+from dray.kafka.client.access import WireAcl, create_acls, delete_acls, list_acls
+from dray.kafka.client.errors import RequestFailed
 
 
 def acl(data: Path, *arguments: str) -> None:
@@ -56,6 +56,20 @@ def test_acls_are_added_listed_and_deleted(tmp_path: Path, capsys: pytest.Captur
     assert [one[1] for one in listed(data, capsys)] == ["User:*", "User:root"]
     acl(data, "delete", "--all", "--execute")
     assert listed(data, capsys) == []
+
+
+def test_who_everybody_is_stands_beside_what_they_may(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "User:* is everybody, User:ANONYMOUS too"
+    acl(tmp_path, "add", "--allow", "User:app", "-o", "read", "--topic", "orders")
+    acl(tmp_path, "add", "--deny", "User:*", "-o", "read", "--topic", "secret")
+    acl(tmp_path, "list")
+    assert said not in capsys.readouterr().out, "to deny it to all is no surprise"
+    acl(tmp_path, "add", "--allow", "User:*", "-o", "read", "--topic", "open")
+    assert said in capsys.readouterr().out
+    acl(tmp_path, "list")
+    assert said in capsys.readouterr().out
 
 
 def test_one_is_told_from_another_that_differs_in_permission_or_pattern_alone(

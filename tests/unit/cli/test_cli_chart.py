@@ -7,10 +7,9 @@ from random import Random
 
 import pytest
 
-from dray.cli.chart import chart
-from dray.cli.demo_orders import make_orders, rate_at
-from dray.daemon.words import about_size
-from dray.records import decode
+from dray.cli.demo_run import chart, make_orders, rate_at
+from dray.daemons.assembly.words import about_size
+from dray.kafka.records import decode
 
 
 def test_a_chart_reaches_from_zero_to_the_greatest_value() -> None:

@@ -3,53 +3,25 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from tests.unit.cli.shell import Shell
 
-from dray.cli.commands import admin
-from dray.cli.main import COMMANDS, app, main
-
-
-class CommandResult:
-    def __init__(self, code: int, out: str, error: str) -> None:
-        self.code = code
-        self.out = out
-        self.error = error
-
-
-class Shell:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> CommandResult:
-        code = 0
-        try:
-            main(arguments)
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        captured = self._capsys.readouterr()
-        return CommandResult(code, captured.out, captured.err)
-
-
-@pytest.fixture
-def drayd(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    import os
-
-    for name in os.environ:
-        if name.startswith("DRAY_"):
-            monkeypatch.delenv(name)
-    return Shell(capsys)
+from dray.base.build import build_name
+from dray.cli.commands.admin import group as admin
+from dray.cli.main import COMMANDS, app
+from dray.metadata.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 
 
 def test_version(drayd: Shell) -> None:
-    assert drayd("version").out.startswith(f"drayd {version('dray')} ")
-    assert json.loads(drayd("version", "--json").out)["dray"] == version("dray")
+    assert drayd("version").out.startswith(f"drayd {build_name()} (")
+    assert json.loads(drayd("version", "--json").out)["dray"] == build_name()
 
 
 @pytest.mark.parametrize(
@@ -115,9 +87,23 @@ def test_a_bad_config_is_one_line_and_exit_code_2(
     assert ran.code == 2
     assert ran.error == (
         "drayd: topics.partitions = 'none' (from DRAY_TOPICS__PARTITIONS): "
-        "must be a whole number from 1 to 100000\n"
+        "must be a whole number from 1 to 10000\n"
     )
     assert not (tmp_path / "data").exists()
+
+
+def test_a_setting_that_is_gone_is_one_line_and_no_error(
+    drayd: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dray.yaml"
+    file.write_text("log:\n  job_ttl: 2h\n  object_bytes: 3MiB\n")
+    ran = drayd("config", "show", "--config", str(file))
+    assert ran.code == 0
+    assert ran.error == (
+        f"drayd: log.job_ttl (from {file}:2) is gone: since this release it is always 1h; remove it\n"
+    )
+    assert "  object_bytes: 3MiB\n" in ran.out
+    assert "job_ttl" not in ran.out
 
 
 def test_unknown_topic_defaults_are_refused_before_anything_starts(
@@ -190,13 +176,32 @@ def test_gc_on_a_metadata_file_that_is_none(drayd: Shell, tmp_path: Path) -> Non
     assert ran.error.count("\n") == 1
 
 
+def test_up_on_a_metadata_file_that_is_damaged(drayd: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (value)")
+    connection.executemany("INSERT INTO t VALUES (?)", [(bytes(1000),)] * 100)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.commit()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(4096))
+    ran = drayd("up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "off")
+    assert ran.code == 1
+    assert "is damaged" in ran.error
+    assert "drayd restore" in ran.error
+    assert ran.error.count("\n") == 1
+
+
 def test_help_needs_none_of_the_heavy_modules() -> None:
     """The measure is which modules are loaded: it does not depend on how busy the machine is."""
     code = (
         "import sys\nfrom dray.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'pydantic', 'yaml', 'uvloop', 'structlog', 'obstore', 'prometheus_client', 'asyncio',\n"
-        "         'sqlite3', 'dray.protocol', 'dray.records', 'dray.daemon.node'}\n"
+        "         'sqlite3', 'dray.kafka.protocol', 'dray.kafka.records', 'dray.daemons.broker.node'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -225,7 +230,7 @@ def test_what_asks_a_broker_loads_none() -> None:
         "for command in sys.argv[1:]:\n"
         "    try: main([*command.split(), '--help'] if command == 'admin' else command.split())\n"
         "    except SystemExit: pass\n"
-        "rooms = 'api cluster compaction groups log metadata objects server topics'.split()\n"
+        "rooms = 'broker tables migration log metadata objects'.split()\n"
         "print([room for room in rooms if f'dray.{room}' in sys.modules])\n"
     )
     nobody = "--bootstrap 127.0.0.1:1"
@@ -238,3 +243,51 @@ def test_what_asks_a_broker_loads_none() -> None:
     )
     assert ran.stderr.count("cannot reach 127.0.0.1:1") == len(commands), ran.stderr
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("topics list", "Did you mean 'drayd admin topics'?"),
+        ("topcs list", "Did you mean 'drayd admin topics'?"),
+        ("link orders", "Did you mean 'drayd migrate link'?"),
+        ("querry x", "Did you mean 'drayd query'?"),
+        ("admin topcs list", "Did you mean 'drayd admin topics'?"),
+        ("admin topics creat x", "Did you mean 'create'?"),
+        ("admin topics create x --partition 3", "--partitions"),
+        ("admin topics create --topic x", "No such option: --topic: the topic is given without it"),
+        ("admin topics delete --topic x", "No such option: --topic: the topic is given without it"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(drayd: Shell, typed: str, said: str) -> None:
+    ran = drayd(*typed.split())
+    assert ran.code == 2
+    assert said in ran.error
+
+
+def test_all_that_cannot_be_taken_back_wants_the_same_word() -> None:
+    options = [
+        line.split(":")[0].removeprefix("command drayd ").split(" --")
+        for line in Path("tests/frozen/surface.txt").read_text().splitlines()
+        if line.startswith("command drayd ") and " --" in line.split(":")[0]
+    ]
+    wanting = {command for command, *rest in options if rest == ["execute"]}
+    assert {command for command, *rest in options if rest in (["yes"], ["force"], ["confirm"])} == set()
+    deleting = {command for command, *_ in options if command.endswith(" delete")}
+    assert wanting == deleting | {
+        *(
+            f"migrate {word}"
+            for word in ("abort", "adopt", "attach", "copy", "hand-over", "link", "stragglers", "switch")
+        ),
+        *(
+            f"admin {word}"
+            for word in ("adopt-bucket", "finish-compactions", "gc", "groups reset-offsets", "lost", "table")
+        ),
+        "restore",
+    }
+
+
+def test_the_old_word_works_and_says_so(drayd: Shell, tmp_path: Path) -> None:
+    ran = drayd("admin", "adopt-bucket", "--yes", "--data-dir", str(tmp_path))
+    assert ran.error.startswith("drayd: --yes is --execute now\n")
+    assert "No such option" not in ran.error

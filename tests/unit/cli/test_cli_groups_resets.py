@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dray.cli.group_resets import choose_target, parse_duration, parse_time, parse_topics
-from dray.daemon.failures import USAGE, Failure
-from dray.inspection.resets import (
+from dray.cli.group_views import choose_target, parse_duration, parse_time, parse_topics
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.inspection.groups.resets import (
     ChosenPartitions,
     PartitionBounds,
     ResetRefused,

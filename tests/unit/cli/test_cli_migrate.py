@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 from typer.testing import CliRunner
 
-from dray.cli.commands import migrate
+from dray.cli.commands.migrate import attach as migrate
 from dray.cli.main import app
-from dray.daemon import migration
+from dray.daemons.migrator import migration
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,16 @@ def test_brokers_of_another_cluster_are_refused_before_anything_is_done(
     monkeypatch.setattr(migrate, "ask", lambda *_: Described("theirs"))
     monkeypatch.setattr(migration, "cluster_id", lambda _: "ours")
     monkeypatch.setattr(migration, "attach", lambda *given: attached.append(given))
-    arguments = ["migrate", "attach", "orders", "--from", "/srv/tier", "--layout", "kafka-tiered", "--yes"]
+    arguments = [
+        "migrate",
+        "attach",
+        "orders",
+        "--from",
+        "/srv/tier",
+        "--layout",
+        "kafka-tiered",
+        "--execute",
+    ]
     done = CliRunner().invoke(app, [*arguments, "--bootstrap", "b:1"])
     assert attached == []
     assert "its brokers are of cluster theirs, and the stores of the config are those of ours" in str(

@@ -4,47 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import Metrics, ProcessMetrics
+from dray.broker.cluster import BucketRefused, ClockGuard, ClusterInfo, TallyKeeper, open_cluster
+from dray.broker.cluster.bucket_owner import OWNER, put_owner, read_owner
+from dray.broker.server import Health
+from dray.broker.server.http.requests import HttpRequest
+from dray.broker.topics.compaction_requests import CompactionRequests
+from dray.broker.topics.live import StoredTopics
 from dray.cli.main import main
-from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
-from dray.cluster.bucket_owner import OWNER, put_owner, read_owner
-from dray.compaction.cycle import Compactor
-from dray.compaction.cycle import CompactorStores as CompactedStores
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.summary import CycleSummary
-from dray.config import Settings, load
-from dray.daemon import compactor as compacting
-from dray.daemon.collection import CollectionReport, CollectionRequest, collect
-from dray.daemon.compactor_cycles import CycleHealth
-from dray.daemon.compactor_http import CompactorHttp
-from dray.daemon.failures import Failure
-from dray.daemon.metrics import CompactorMetrics, MeasuredLog
-from dray.daemon.node import Node
-from dray.daemon.ownership import claimed_bucket
-from dray.daemon.settings import compaction_settings, log_settings
-from dray.daemon.stores import Stores, open_stores
-from dray.log import Collection, LogSettings
+from dray.daemons.assembly.failures import Failure
+from dray.daemons.assembly.metrics import MeasuredLog
+from dray.daemons.assembly.settings import compaction_settings, log_settings
+from dray.daemons.assembly.stores import Stores, open_stores
+from dray.daemons.broker.node import Node
+from dray.daemons.compactor import process as compacting
+from dray.daemons.compactor.collection import CollectionReport, CollectionRequest, collect
+from dray.daemons.compactor.health import CompactorHttp, CycleHealth
+from dray.daemons.compactor.metrics import CompactorMetrics
+from dray.daemons.config import Settings, load
+from dray.daemons.recovery.ownership import claimed_bucket
+from dray.log import Collection, Log, LogSettings
 from dray.log.stream_store import StreamStore
+from dray.log.wal import object_path
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.runtime import SystemRuntime
-from dray.server import Health
-from dray.server.http_requests import HttpRequest
-from dray.telemetry import Metrics, ProcessMetrics
-from dray.topics.compaction_requests import CompactionRequests
-from dray.topics.live import StoredTopics
-from dray.wal import object_path
+from dray.tables.compaction.cycle import Compactor
+from dray.tables.compaction.cycle import CompactorStores as CompactedStores
+from dray.tables.compaction.planning.shares import TopicShare
+from dray.tables.compaction.summary import CycleSummary
+from dray.tables.compaction.writing.executor import LocalUnitWriter
 
 OTHER = ClusterInfo("other-other-other-othe", 4, 5)
 
 
+@pytest.fixture(autouse=True)
+def known_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether this metadata store is the cluster."""
+    monkeypatch.setenv("DRAY_CLUSTER__TALLY_INTERVAL", "100ms")
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return load(environment={"DRAY_DATA_DIR": str(tmp_path), "DRAY_ICEBERG__ENABLED": "false"}).settings
+    environment = {
+        "DRAY_DATA_DIR": str(tmp_path),
+        "DRAY_ICEBERG__ENABLED": "false",
+        "DRAY_CLUSTER__TALLY_INTERVAL": "100ms",
+    }
+    return load(environment=environment).settings
 
 
 def prepare(
@@ -115,7 +128,12 @@ def test_gc_stops_by_itself_and_goes_on_when_told_to(
     assert (code, json.loads(out)["deleted"], json.loads(out)["unknown"]) == (1, 0, 11)
     assert "--release-brake" in error.splitlines()[-1]
     assert wal_objects(settings) == 11
-    code, out, error = drayd(capsys, "admin", "gc", *where, "--now", "--json", "--release-brake")
+    release = ("admin", "gc", *where, "--now", "--json", "--release-brake")
+    code, out, error = drayd(capsys, *release)
+    assert (code, json.loads(out)["deleted"]) == (0, 11)
+    assert error.endswith("nothing was done: add --execute to do this\n")
+    assert wal_objects(settings) == 11
+    code, out, error = drayd(capsys, *release, "--execute")
     assert (code, json.loads(out)["deleted"], error) == (0, 11, "")
     assert wal_objects(settings) == 0
 
@@ -142,9 +160,9 @@ def test_a_bucket_is_adopted_only_when_confirmed(
     assert code == 0
     assert f"cluster {mine}: 2 objects listed, 2 looked at" in out
     assert "unknown to its metadata store: 2" in out
-    assert "--yes" in out
+    assert "--execute" in out
     assert not list(Path(settings.data_dir).rglob(OWNER))
-    code, out, _ = drayd(capsys, "admin", "adopt-bucket", *where, "--yes")
+    code, out, _ = drayd(capsys, "admin", "adopt-bucket", *where, "--execute")
     assert (code, out.splitlines()[-1]) == (0, "the object store belongs to this cluster now")
     assert list(Path(settings.data_dir).rglob(OWNER)), owner
     code, out, _ = drayd(capsys, "admin", "adopt-bucket", *where)
@@ -153,7 +171,7 @@ def test_a_bucket_is_adopted_only_when_confirmed(
 
 def test_what_has_an_owner_is_not_adopted(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     mine = prepare(settings, owner=OTHER)
-    code, _, error = drayd(capsys, "admin", "adopt-bucket", "--data-dir", str(settings.data_dir), "--yes")
+    code, _, error = drayd(capsys, "admin", "adopt-bucket", "--data-dir", str(settings.data_dir), "--execute")
     assert code == 1
     assert mine in error
     assert OTHER.cluster_id in error
@@ -167,20 +185,20 @@ async def test_a_compactor_goes_by_the_same_rule() -> None:
     runtime = SystemRuntime()
     stores = Stores(MemoryStore(runtime), MemoryObjects(runtime))
     cluster = await open_cluster(stores.metadata, runtime, 2)
-    guard = await claimed_bucket(stores, cluster, runtime)
+    guard = await claimed_bucket(stores, cluster, runtime, 0.1)
     assert await guard() is None
     stranger = Stores(MemoryStore(runtime), stores.objects)
     with pytest.raises(Failure, match=cluster.cluster_id):
-        await claimed_bucket(stranger, OTHER, runtime)
+        await claimed_bucket(stranger, OTHER, runtime, 0.1)
     full = Stores(MemoryStore(runtime), MemoryObjects(runtime))
     await full.objects.put(object_path("local", 0, 0, runtime.uuid()), [b"unknown"])
     with pytest.raises(Failure, match="adopt-bucket"):
-        await claimed_bucket(full, OTHER, runtime)
+        await claimed_bucket(full, OTHER, runtime, 0.1)
     runtime.close()
 
 
 def test_a_compactor_s_retention_has_the_brokers_settings(tmp_path: Path) -> None:
-    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path), "DRAY_LOG__JOB_TTL": "7m"}).settings
+    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path), "DRAY_LOG__ORPHAN_TTL": "7m"}).settings
     runtime = SystemRuntime()
     store, objects = MemoryStore(runtime), MemoryObjects(runtime)
     compactor = Compactor(
@@ -192,13 +210,13 @@ def test_a_compactor_s_retention_has_the_brokers_settings(tmp_path: Path) -> Non
         compaction_settings(settings),
         log_settings(settings),
     )
-    assert compactor._kept._retention._settings.job_seconds == 420.0
+    assert compactor._kept._retention._settings.orphan_ttl == 420.0
     assert compaction_settings(replace_percent(settings, 7)).brake.share == 0.07
     runtime.close()
 
 
 def replace_percent(settings: Settings, percent: int) -> Settings:
-    return settings.model_copy(update={"log": settings.log.model_copy(update={"collect_percent": percent})})
+    return replace(settings, log=replace(settings.log, collect_share=percent / 100))
 
 
 def test_what_compactors_delete_and_why_not_is_counted() -> None:
@@ -242,10 +260,10 @@ def node_on(runtime: SystemRuntime, state: MemoryState, bucket: MemoryBucket) ->
     environment = {
         "DRAY_BROKER__LISTEN": "127.0.0.1:0",
         "DRAY_BROKER__HTTP": "127.0.0.1:0",
-        "DRAY_LOG__COLLECT_INTERVAL": "1s",
     }
     stores = MemoryStore(runtime, state), MemoryObjects(runtime, bucket)
-    return Node(load(environment=environment).settings, runtime, *stores)
+    settings = load(environment=environment).settings
+    return Node(replace(settings, log=replace(settings.log, collect_seconds=1.0)), runtime, *stores)
 
 
 async def test_brokers_of_a_fresh_cluster_may_start_at_once() -> None:
@@ -267,9 +285,8 @@ async def test_a_broker_goes_on_serving_and_tells_why_it_does_not_delete() -> No
     runtime, bucket = SystemRuntime(), MemoryBucket()
     node = node_on(runtime, MemoryState(), bucket)
     await node.start()
-    assert node._log is not None
     bucket.delete(OWNER)
-    assert (await node._log.collector.run()).held is not None
+    assert (await node.parts.need(Log).collector.run()).held is not None
     told = await notes(node.health)
     assert isinstance(told, dict)
     assert "is gone" in told["collection"]
@@ -310,9 +327,12 @@ async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: 
     made: list[tuple[CompactedStores, object]] = []
 
     class Recorded:
-        def __init__(self, *given: object, expiry: object, requests: object) -> None:
+        def __init__(
+            self, *given: object, expiry: object, requests: object, share: Callable[[], object]
+        ) -> None:
             stores = given[0]
             assert isinstance(requests, CompactionRequests)
+            assert isinstance(share(), TopicShare)
             assert isinstance(stores, CompactedStores)
             assert isinstance(expiry, ClockGuard)
             made.append((stores, next(each for each in given if isinstance(each, LogSettings))))
@@ -326,7 +346,7 @@ async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: 
     runtime = SystemRuntime()
     opened = Stores(MemoryStore(runtime), MemoryObjects(runtime))
 
-    async def open_these(*_: object) -> Stores:
+    async def open_these(*_: object, **_named: object) -> Stores:
         return opened
 
     monkeypatch.setattr(compacting, "Compactor", Recorded)
@@ -335,14 +355,16 @@ async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: 
     environment = {
         "DRAY_DATA_DIR": str(tmp_path),
         "DRAY_ICEBERG__ENABLED": "false",
-        "DRAY_LOG__JOB_TTL": "7m",
+        "DRAY_LOG__ORPHAN_TTL": "7m",
+        "DRAY_CLUSTER__TALLY_INTERVAL": "100ms",
     }
     settings = load(environment=environment).settings
     await open_cluster(opened.metadata, runtime, 2)
     await compacting._work(settings, runtime, once=False)
     [(stores, log)] = made
-    assert (await stores.may_delete(), log) == (None, log_settings(settings))
-    assert log_settings(settings).job_seconds == 420.0
+    assert isinstance(stores.may_delete, TallyKeeper)
+    assert (await stores.may_delete.owner(), log) == (None, log_settings(settings))
+    assert log_settings(settings).orphan_ttl == 420.0
     await MemoryObjects.delete(opened.objects, OWNER)  # type: ignore[arg-type]
     assert await stores.may_delete() is not None
     runtime.close()

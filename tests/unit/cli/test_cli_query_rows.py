@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 
-from dray.cli.query_rows import print_rows, printable
+from dray.cli.commands.query import print_rows
 
 WIDE = ("offset", "value")
 
@@ -48,11 +48,6 @@ def test_rows_that_do_not_fit_are_told_value_by_value(monkeypatch: pytest.Monkey
 def test_a_pipe_gets_one_line_per_row_however_wide(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows("table", WIDE, [(7, b"x" * 500)])
     assert capsys.readouterr().out.splitlines()[1].split() == ["7", "x" * 500]
-
-
-def test_a_record_cannot_move_the_cursor_or_break_a_row() -> None:
-    assert printable("a\x1b[2Jb\nc\td\re\x9bf\u202eg") == "a\\x1b[2Jb\\nc\\td\\re\\x9bf\\u202eg"
-    assert printable("Zürich ☃ [bold]x[/bold]") == "Zürich ☃ [bold]x[/bold]"
 
 
 def test_a_table_escapes_and_the_formats_for_programs_do_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from dray.config import load
-from dray.daemon import catalogs, collection, stores
-from dray.daemon.catalogs import open_tables
-from dray.daemon.collection import CollectionRequest, collect
-from dray.daemon.failures import Failure
-from dray.telemetry import quiet_logs
+from dray.base.telemetry import quiet_logs
+from dray.daemons.assembly import stores
+from dray.daemons.assembly.failures import Failure
+from dray.daemons.compactor import catalogs, collection
+from dray.daemons.compactor.catalogs import open_tables
+from dray.daemons.compactor.collection import CollectionRequest, collect
+from dray.daemons.config import load
 
 
 async def chatty(*_: object) -> stores.Stores:

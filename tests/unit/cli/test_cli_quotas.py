@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.api.fakes import Harness, running
+from tests.unit.broker.api.fakes import Harness, running
 
 from dray.cli.main import main
-from dray.client.errors import RequestFailed
-from dray.client.quotas import alter_quotas, list_quotas
+from dray.kafka.client.access import alter_quotas, list_quotas
+from dray.kafka.client.errors import RequestFailed
 
 
 def quota(data: Path, *arguments: str) -> None:

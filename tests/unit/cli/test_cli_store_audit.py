@@ -39,6 +39,31 @@ def test_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert deleted == [("ALTER", "delete the password of user admin")]
 
 
+def test_on_a_terminal_people_can_read_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that nobody else writes down is never without its line."""
+    password = tmp_path / "password"
+    password.write_text(SECRET)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "admin",
+                "user",
+                "add",
+                "me",
+                "--password-file",
+                str(password),
+                "--data-dir",
+                str(tmp_path / "data"),
+            ]
+        )
+    said = capsys.readouterr().err
+    assert "set the password of user me" in said
+    assert "{" not in said
+
+
 def test_acls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--allow", "User:app", "-o", "read", "-o", "write", "--topic", "orders")
     read, write = (f"ALLOW User:app from * {one} TOPIC LITERAL 'orders'" for one in ("READ", "WRITE"))

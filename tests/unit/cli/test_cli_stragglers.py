@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dray.cli.main import app
-from dray.daemon import stragglers
-from dray.daemon.failures import Failure
-from dray.daemon.stragglers import Straggler, StragglersLeft
-from dray.upstream.stragglers import Straggling
+from dray.daemons.assembly.failures import Failure
+from dray.daemons.migrator import stragglers
+from dray.migration.live.stragglers import Straggler, StragglersLeft, Straggling
 
 RECORD = Straggler(0, 10, 1_790_000_000_000, b"k", 7)
 NOTHING = StragglersLeft({}, [], are_all=True)
@@ -26,7 +25,7 @@ UNDECIDED = StragglersLeft({0: Straggling(10, 12, 10), 2: Straggling(5, 9, 7)}, 
         (NOTHING, [], False, None),
         (NOTHING, ["--produce"], False, None),
         (RECORDS, [], False, "add --produce"),
-        (RECORDS, ["--produce", "--yes"], True, None),
+        (RECORDS, ["--produce", "--execute"], True, None),
         (MARKERS, [], False, None),
         (MARKERS, ["--produce"], True, None),
         # Exit code 0 would say that nothing is left, and its records may yet be committed.

@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
 from dray.cli.commands.top import TopView, look, picture
-from dray.inspection.group_ages import PARTITIONS, GroupAges
+from dray.inspection.groups.views import PARTITIONS, GroupAges
 
 
 def shown(view: TopView, before: TopView | None = None, seconds: float = 0.0) -> list[str]:

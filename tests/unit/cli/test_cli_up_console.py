@@ -9,15 +9,16 @@ import structlog
 from tests.services.certificates import make_certificates
 
 from dray.cli.commands.up import console_connected
-from dray.config import ConfigError, Settings, load
-from dray.daemon.console_child import console_child
-from dray.daemon.failures import Failure
+from dray.daemons.assembly.failures import Failure
+from dray.daemons.config import ConfigError, Settings, load
+from dray.daemons.supervisor.children import CONSOLE
 
 SECURE = '{"address": "localhost:9094", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512"]}'
 
 
 def settings(properties: Path | None = None, **more: str) -> Settings:
     environment = {
+        "DRAY_BROKER__LISTEN": "127.0.0.1:9092",
         "DRAY_BROKER__LISTENERS__OTHER": "127.0.0.1:9098",
         "DRAY_BROKER__LISTENERS__SECURE": SECURE,
         "DRAY_CONSOLE__LISTEN": "127.0.0.1:0",
@@ -40,7 +41,7 @@ def properties(tmp_path: Path) -> Path:
 
 
 def arguments(given: Settings, brokers: int = 1) -> str:
-    child = console_child(given, None, [f"127.0.0.1:{9092 + number}" for number in range(brokers)])
+    child = CONSOLE.child(given, None, [f"127.0.0.1:{9092 + number}" for number in range(brokers)])
     assert child is not None
     return " ".join(child.arguments)
 
@@ -49,6 +50,23 @@ def test_without_a_file_it_uses_the_plain_listener() -> None:
     given = console_connected(settings())
     assert "--bootstrap 127.0.0.1:9092 " in arguments(given)
     assert "--command-config" not in arguments(given)
+
+
+def test_where_the_plain_listener_is_off_it_uses_another_that_asks_nobody() -> None:
+    given = console_connected(settings(DRAY_BROKER__LISTEN="off"))
+    assert "--bootstrap 127.0.0.1:9098 " in arguments(given)
+
+
+def test_where_every_listener_asks_there_is_no_console_without_a_login(properties: Path) -> None:
+    environment = {"DRAY_BROKER__LISTENERS__SECURE": SECURE, "DRAY_CONSOLE__LISTEN": "127.0.0.1:0"}
+    with structlog.testing.capture_logs() as lines:
+        assert CONSOLE.child(console_connected(load(environment=environment).settings), None, [""]) is None
+    [line] = lines
+    assert "--command-config" in line["reason"]
+    environment["DRAY_CONSOLE__COMMAND_CONFIG"] = str(properties)
+    assert "--bootstrap localhost:9094 " in arguments(
+        console_connected(load(environment=environment).settings)
+    )
 
 
 def test_with_a_file_it_uses_the_listener_of_that_protocol(properties: Path) -> None:
@@ -92,7 +110,7 @@ def test_its_login_is_not_lent_to_every_account_of_the_machine(
         pair.write_text(made.key.read_text() + made.certificate.read_text())
         properties.write_text(content.format(pair=pair))
     with structlog.testing.capture_logs() as lines:
-        child = console_child(settings(properties, **more), None, ["127.0.0.1:9092"])
+        child = CONSOLE.child(settings(properties, **more), None, ["127.0.0.1:9092"])
     assert (child is not None) is starts
     if not starts:
         [line] = lines

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
+from dray.broker.security.users import Users
 from dray.cli.main import main
-from dray.config import load
-from dray.daemon.stores import open_metadata
-from dray.runtime import SystemRuntime
-from dray.security.scram_credentials import ScramMechanism
-from dray.security.users import Users
+from dray.daemons.assembly.stores import open_metadata
+from dray.daemons.config import load
+from dray.kafka.sasl.credentials import ScramMechanism
 
 SECRET = "correct-horse"
 COMPOSE = Path(__file__).parents[3] / "deploy" / "compose" / "compose.yaml"
@@ -97,7 +97,7 @@ def test_a_mistake_is_one_line(
 
 
 def test_plain_is_checked_against_the_cheaper_one(tmp_path: Path, password_file: str) -> None:
-    """As what an unknown user is hashed for (`security/sasl/plain.py`)."""
+    """As what an unknown user is hashed for (`kafka/sasl/server.py`)."""
     user(tmp_path, "add", "admin", "--password-file", password_file)
     settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
 

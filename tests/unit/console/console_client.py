@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlencode
 
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka
 
+from dray.base.runtime import SystemRuntime
 from dray.console import ConsoleSettings, make_app
-from dray.inspection.lag_history import LagHistory
-from dray.inspection.scrape import ScrapeHistory
-from dray.inspection.stored import StoredCluster
-from dray.inspection.tables import ClusterTables
-from dray.runtime import SystemRuntime
+from dray.inspection.groups.lag_history import LagHistory
+from dray.inspection.storage.scrape import ScrapeHistory
+from dray.inspection.storage.stored import StoredCluster
+from dray.inspection.storage.tables import ClusterTables
 
 HOST = "127.0.0.1:9640"
 

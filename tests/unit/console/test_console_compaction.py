@@ -9,22 +9,21 @@ from structlog.testing import capture_logs
 from tests.unit.console.console_client import HOST, ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
+from dray.base.runtime import SystemRuntime
+from dray.broker.topics.compaction_requests import CompactionRequests, RequestState
+from dray.broker.topics.model import Topic, TopicSettings, encode_topic
 from dray.console import ConsoleSettings, make_app, make_login_app
 from dray.console.login import PasswordGate
-from dray.inspection.stored import StoredCluster
-from dray.metadata import keys
-from dray.metadata.contract import Put
-from dray.metadata.memory import MemoryStore
-from dray.protocol import ErrorCode
-from dray.protocol.messages.incremental_alter_configs import (
+from dray.inspection.storage.stored import StoredCluster
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from dray.runtime import SystemRuntime
-from dray.topics.compaction_requests import CompactionRequests, RequestState
-from dray.topics.model import Topic, encode_topic
-from dray.topics.settings import TopicSettings
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.metadata.memory import MemoryStore
 
 
 class World:

@@ -12,25 +12,27 @@ from tests.services.two_builds import MIGRATION
 from tests.unit.console.console_client import HOST, Clock, ConsoleClient, OwnBrokers
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
-from dray.client.cluster import Place
-from dray.client.errors import ClientError
+from dray.base.runtime import SystemRuntime
 from dray.console import ConsoleSettings, make_app, make_login_app
 from dray.console.login import PasswordGate
-from dray.groups.followed import CopiedTopic, CopyState, GroupCopy, encode_copy
-from dray.inspection.links import LinkState, link_state
-from dray.inspection.source_looks import (
+from dray.inspection.storage.stored import StoredCluster
+from dray.inspection.topics.links import (
     AFTER_FAILURE_SECONDS,
     FRESH_SECONDS,
     MOST_LOOKS,
+    LinkState,
     SourceLooks,
     SourceUnknown,
+    link_state,
 )
-from dray.inspection.stored import StoredCluster
+from dray.kafka.client.cluster import Place
+from dray.kafka.client.errors import ClientError
 from dray.log.entries import HighWatermark
 from dray.log.origins import CLASSIC, Origin
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryStore
+from dray.migration.groups.copy import CopiedTopic, CopyState, GroupCopy, encode_copy
 from dray.migration.record import (
     NO_TIER,
     MigrationRecord,
@@ -38,7 +40,6 @@ from dray.migration.record import (
     SkippedOffsets,
     encode_migration,
 )
-from dray.runtime import SystemRuntime
 
 LINKED = replace(
     MIGRATION,

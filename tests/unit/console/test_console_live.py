@@ -12,7 +12,7 @@ from tests.unit.console.console_client import Answer, ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
 from dray.console import live
-from dray.inspection.tail import TailPiece
+from dray.inspection.records.search import TailPiece
 
 
 @pytest.fixture

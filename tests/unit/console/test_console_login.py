@@ -7,15 +7,25 @@ import re
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from structlog.testing import capture_logs
 from tests.unit.console.console_client import HOST, Answer, Clock, ConsoleClient, OwnBrokers
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
-from dray.client import AuthenticationFailed
+from dray.broker.security.failed_logins import FREE
 from dray.console import ConsoleSettings, login, make_login_app
-from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS, PasswordGate
+from dray.console.login import (
+    IDLE_SECONDS,
+    LONGEST_SECONDS,
+    MOST_OF_A_USER,
+    MOST_SESSIONS,
+    SWEEP_SECONDS,
+    GateParts,
+    PasswordGate,
+)
 from dray.console.security import hosts_of
 from dray.inspection.brokers import Brokers, BrokerUnreachable
+from dray.kafka.client import AuthenticationFailed
 
 PASSWORD = "correct-horse"
 
@@ -23,12 +33,16 @@ PASSWORD = "correct-horse"
 class LoginClient(ConsoleClient):
     """Two users, each of whom sees a cluster of their own."""
 
-    def __init__(self, *, secure: bool = False) -> None:
+    def __init__(self, *, secure: bool = False, behind_proxy: bool = False) -> None:
         self.clock = Clock()
         self.opened: list[OwnBrokers] = []
         self.failure: Exception | None = None
         settings = ConsoleSettings(
-            hosts=frozenset({HOST}), version="test", writable=True, scheme="https" if secure else "http"
+            hosts=frozenset({HOST}),
+            version="test",
+            writable=True,
+            scheme="https" if secure else "http",
+            behind_proxy=behind_proxy,
         )
         self.app, self.sessions = make_login_app(
             settings, lambda parts: PasswordGate(self.identify, parts), self.clock, None
@@ -43,8 +57,11 @@ class LoginClient(ConsoleClient):
         self.opened.append(brokers)
         return brokers
 
-    async def log_in(self, user: str, password: str = PASSWORD, **form: str) -> Answer:
-        return await self.post("/login", {"user": user, "password": password, **form})
+    async def log_in(
+        self, user: str, password: str = PASSWORD, x_forwarded_for: str = "", **form: str
+    ) -> Answer:
+        given = {"user": user, "password": password, **form}
+        return await self.post("/login", given, x_forwarded_for=x_forwarded_for)
 
 
 def cookie_of(answer: Answer) -> str:
@@ -109,14 +126,62 @@ async def test_a_foreign_page_cannot_log_in_or_out() -> None:
 
 async def test_a_wrong_password_is_refused_and_slowed() -> None:
     client = LoginClient()
-    for number in range(MOST_FAILURES):
+    for number in range(FREE):
         answer = await client.log_in("alice", f"guess-{number}")
         assert answer.status == 401
         assert "set-cookie" not in answer.headers
         assert "guess" not in answer.text
     assert (await client.log_in("alice")).status == 429
-    client.clock.now += 61
+    client.clock.now += 1.1
+    assert (await client.log_in("alice", "guess")).status == 401
+    client.clock.now += 1.1
+    assert (await client.log_in("alice")).status == 429, "the pause grows"
+    client.clock.now += 1.1
     assert (await client.log_in("alice")).status == 303
+
+
+async def test_who_guesses_locks_nobody_else_out() -> None:
+    """20 failures of anybody kept all out: one request in three seconds was enough."""
+    client = LoginClient(behind_proxy=True)
+    for number in range(50):
+        await client.log_in("alice", f"guess-{number}", x_forwarded_for="198.51.100.7")
+        await client.log_in(f"user-{number}", "guess", x_forwarded_for="192.0.2.1, 198.51.100.7")
+    refused = await client.log_in("alice", x_forwarded_for="192.0.2.1, 198.51.100.7")
+    assert refused.status == 429, "what a browser claims to be forwarded for is not believed"
+    assert (await client.log_in("alice", x_forwarded_for="198.51.100.7, 192.0.2.1")).status == 303
+    assert (await client.log_in("bob", x_forwarded_for="198.51.100.7")).status == 303
+
+
+async def test_a_proxy_may_say_so_in_a_header_of_its_own() -> None:
+    """As HAProxy does. The header before it is the browser's own, and was believed."""
+    client, gates = LoginClient(), []
+
+    def gate_of(parts: GateParts) -> PasswordGate:
+        gates.append(PasswordGate(client.identify, parts))
+        return gates[0]
+
+    settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", behind_proxy=True)
+    make_login_app(settings, gate_of, client.clock, None)
+    told = [(b"x-forwarded-for", b"192.0.2.1, 192.0.2.2"), (b"x-forwarded-for", b"198.51.100.7")]
+    request = Request({"type": "http", "headers": told, "client": ("127.0.0.1", 1)})
+    assert gates[0]._address(request) == "198.51.100.7"
+
+
+async def test_without_a_proxy_nobody_says_where_they_come_from() -> None:
+    client = LoginClient()
+    for number in range(FREE):
+        await client.log_in("alice", "guess", x_forwarded_for=f"192.0.2.{number}")
+    assert (await client.log_in("alice", x_forwarded_for="192.0.2.99")).status == 429
+
+
+async def test_who_logs_in_again_and_again_ends_no_session_of_another() -> None:
+    client = LoginClient()
+    other = cookie_of(await client.log_in("bob"))
+    cookies = [cookie_of(await client.log_in("alice")) for _ in range(MOST_SESSIONS + 10)]
+    assert (await client.get("/", cookie=other)).status == 200
+    statuses = [(await client.get("/", cookie=cookie)).status for cookie in cookies]
+    assert statuses == [303] * (len(cookies) - MOST_OF_A_USER) + [200] * MOST_OF_A_USER
+    assert len(client.sessions) == MOST_OF_A_USER + 1
 
 
 async def test_a_cluster_that_does_not_answer_is_no_wrong_password() -> None:

@@ -12,14 +12,16 @@ from tests.services.openid import SECRET, OpenIdServer
 from tests.unit.console.console_client import HOST, Answer, Clock, ConsoleClient, OwnBrokers
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
-from dray.client import AuthenticationFailed
-from dray.client.tokens import HeldToken, TokenCredential, Tokens
+from dray.base.https import HttpsAddress, HttpsFailed
+from dray.broker.security.failed_logins import FREE
+from dray.broker.security.oidc import KEPT_SECONDS, LEAST_SECONDS, OidcClient, OpenIdProvider
+from dray.broker.security.sasl import REFUSAL_DELAY_SECONDS
 from dray.console import ConsoleSettings, make_login_app, oidc_login
-from dray.console.login import MOST_FAILURES, SWEEP_SECONDS, GateParts
+from dray.console.login import SWEEP_SECONDS, GateParts
 from dray.console.oidc_login import LONGEST_LOGIN, RENEWAL_PAUSE, RENEWED_BEFORE, OidcGate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.security.https import HttpsAddress, HttpsFailed
-from dray.security.oidc import KEPT_SECONDS, LEAST_SECONDS, OidcClient, OpenIdProvider
+from dray.kafka.client import AuthenticationFailed
+from dray.kafka.client.tokens import HeldToken, TokenCredential, Tokens
 
 ISSUER = "https://login.example"
 NOT_BEGUN = "was not begun in this browser"
@@ -372,17 +374,44 @@ async def test_the_cluster_judges_the_token() -> None:
     assert (answer.status, "does not answer" in answer.text) == (503, True)
 
 
-async def test_logins_that_fail_are_slowed() -> None:
+async def test_logins_that_fail_lock_nobody_out() -> None:
+    """Their address has one turn at a time; others, and its own next one, come in."""
     client = OidcClientOfTests()
     client.server.said = {"aud": "another"}
-    for _ in range(MOST_FAILURES):
+    for _ in range(FREE + 20):
         assert (await client.log_in()).status == 401
-    asked = len(client.server.asked)
-    assert (await client.log_in()).status == 429
-    assert len(client.server.asked) == asked
+    assert client.gate._turns._most_of("") == 1
+    assert client.gate._turns._most_of("192.0.2.1") > 1
     client.server.said = {}
-    client.clock.now += 61
     assert (await client.log_in()).status == 200
+
+
+async def test_refused_logins_take_turns_and_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a line of the log, which anybody could write as fast as they like."""
+    client = OidcClientOfTests()
+    pausing, paused = 0, []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal pausing
+        pausing += 1
+        paused.append((pausing, seconds))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        pausing -= 1
+
+    monkeypatch.setattr(client.clock, "sleep", sleep)
+    begun = [await client.begin() for _ in range(FREE + 5)]
+    states = [parse_qs(urlsplit(there).query)["state"][0] for there, _ in begun]
+    answers = await asyncio.gather(
+        *(
+            client.get(f"/login/callback?error=access_denied&state={state}", cookie=cookie)
+            for state, (_, cookie) in zip(states, begun, strict=True)
+        )
+    )
+    assert [answer.status for answer in answers] == [401] * (FREE + 5)
+    assert len(paused) == FREE + 5
+    assert max(at_once for at_once, _ in paused) <= 4
+    assert {seconds for _, seconds in paused} == {REFUSAL_DELAY_SECONDS}
 
 
 async def test_a_session_ends_with_its_token() -> None:

@@ -10,12 +10,12 @@ import pytest
 from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
-from dray.console.record_pages import kcat_of
+from dray.base.runtime import SystemRuntime
+from dray.console.range_pages import kcat_of
 from dray.console.rendering import Templates
 from dray.console.text import duration, moment, number, price, size
 from dray.inspection.cluster import BrokerRow, ClusterSummary, CompactorRow
-from dray.inspection.costs import flow_of, stores_view
-from dray.inspection.groups import (
+from dray.inspection.groups.views import (
     ASKED_FOR_TOPIC,
     GroupDetail,
     GroupPartition,
@@ -26,13 +26,13 @@ from dray.inspection.groups import (
     TopicReaders,
 )
 from dray.inspection.health import HealthCheck
-from dray.inspection.offset_map import JobRange, MapPiece, OffsetMap, PartitionMap
-from dray.inspection.scrape import Sample, ScrapeHistory
-from dray.inspection.topics import ConfigRow, InspectedTopic, PartitionRow, TopicRow, TopicsPage
-from dray.protocol import ErrorCode
-from dray.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
-from dray.records import Record
-from dray.runtime import SystemRuntime
+from dray.inspection.storage.costs import flow_of, stores_view
+from dray.inspection.storage.scrape import Sample, ScrapeHistory
+from dray.inspection.storage.stored import JobRange, MapPiece, OffsetMap, PartitionMap
+from dray.inspection.topics.views import ConfigRow, InspectedTopic, PartitionRow, TopicRow, TopicsPage
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from dray.kafka.records import Record
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;{{ 7 * 7 }}"
 BIG = 2**63 - 1

@@ -15,9 +15,11 @@ from structlog.testing import capture_logs
 from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
-from dray.inspection import replaying
-from dray.protocol import ErrorCode
-from dray.records import Record
+from dray.console.table_pages import _cell
+from dray.inspection.records import producing
+from dray.inspection.records.ranges import _cells, inert
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.records import Record
 
 HOSTILE = b"<script>alert(1)</script>"
 BIG = 2**63 - 2
@@ -70,6 +72,18 @@ async def test_records_are_saved_as_json_lines() -> None:
     assert base64.b64decode(rows[2]["value_base64"]) == b"\x00\xfe"
     assert len(rows[3]["value"]) == 1_000_000
     assert "9223372036854775807" in rows[4]["value"]
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_cell_of_a_table_is_a_formula(begin: str) -> None:
+    """Spreadsheets would run it, with the rights of whoever opens the file."""
+    text = f'{begin}cmd|" /C calc"!A0'
+    assert inert(text) == f"'{text}"
+    assert _cells(text.encode()) == (f"'{text}", "text")
+    assert _cells(None) == ("", "null")
+    assert _cells(b"\xff\xef") == ("/+8=", "base64")
+    assert _cell(text) == f"'{text}"
+    assert (_cell(-1), _cell(-1.5), _cell(None), _cell("a=b")) == ("-1", "-1.5", "", "a=b")
 
 
 async def test_records_are_saved_as_csv() -> None:
@@ -162,7 +176,7 @@ async def test_a_replay_that_is_not_what_was_seen_is_refused(
     elif change == "no range":
         form["range"] = ""
     elif change == "too much":
-        monkeypatch.setattr(replaying, "MOST_OFFSETS", 3)
+        monkeypatch.setattr(producing, "MOST_OFFSETS", 3)
     answer = await client.post("/topics/t/replay", form)
     assert answer.status in (400, 404, 409)
     assert cluster.topics["copy"][0].end == 0
@@ -170,7 +184,7 @@ async def test_a_replay_that_is_not_what_was_seen_is_refused(
 
 async def test_a_replay_that_fails_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = kafka()
-    monkeypatch.setattr(replaying, "BATCH_RECORDS", 2)
+    monkeypatch.setattr(producing, "BATCH_RECORDS", 2)
     sent = 0
     real = cluster._produce
 

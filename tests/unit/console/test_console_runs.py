@@ -11,14 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
-from dray.inspection import lag_history
-from dray.inspection.cycles import CycleHistory, CycleNumbers, cycle_numbers
-from dray.inspection.groups import LagOfGroup
-from dray.inspection.lag_history import KEPT, MOST_GROUPS, LagHistory, LagPoint
-from dray.inspection.scrape import Sample, ScrapeHistory
-from dray.inspection.simulated_runs import LARGEST_FILE, MOST_LANES, MOST_STEPS
-from dray.records import Record
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.inspection.groups import lag_history
+from dray.inspection.groups.lag_history import KEPT, MOST_GROUPS, LagHistory, LagPoint
+from dray.inspection.groups.views import LagOfGroup
+from dray.inspection.storage.scrape import CycleHistory, CycleNumbers, Sample, ScrapeHistory, cycle_numbers
+from dray.inspection.storage.simulated_runs import LARGEST_FILE, MOST_LANES, MOST_STEPS
+from dray.kafka.records import Record
 
 HOSTILE = "<script>alert(1)</script>"
 BIG = 2**63

@@ -104,6 +104,12 @@ async def test_every_answer_says_what_a_page_may_do(address: str) -> None:
     assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("address", ["/", "/topics", "/api/topics", "/search?topic=orders"])
+async def test_a_browser_keeps_no_page(address: str) -> None:
+    """What a user saw is not there for the next one at the same browser."""
+    assert "no-store" in (await client().get(address)).headers["cache-control"]
+
+
 @pytest.mark.parametrize(
     "address", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd"]
 )

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.console.console_client import ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
-from dray.client import ClientError
+from dray.base.runtime import SystemRuntime
 from dray.inspection.brokers import Brokers
-from dray.inspection.groups import PAGE, groups_page
-from dray.protocol import ErrorCode
-from dray.runtime import SystemRuntime
+from dray.inspection.groups.views import PAGE, groups_page
+from dray.kafka.client import ClientError
+from dray.kafka.protocol import ErrorCode
 
 MANY = 10_000
 

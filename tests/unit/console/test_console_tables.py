@@ -14,18 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.console.console_client import ConsoleClient
-from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
+from tests.unit.inspection.inspection_fakes import TOPIC_ID, FakeKafka, FakePartition
 
-from dray.console.drawing import MOST_BARS, chart_of
+from dray.base.runtime import SystemRuntime
 from dray.console.table_pages import quoted, row_query, saved_as
-from dray.inspection.sql_queries import SqlQueries
-from dray.inspection.tables import ClusterTables
-from dray.protocol import ErrorCode
-from dray.runtime import SystemRuntime
-from dray.tables.contract import TablesUnavailable
+from dray.console.text import MOST_BARS, chart_of
+from dray.inspection.sql.queries import SqlQueries
+from dray.inspection.storage.tables import ClusterTables
+from dray.kafka.protocol import ErrorCode
+from dray.tables.contract import TableSnapshot, TablesUnavailable
 from dray.tables.iceberg.locations import Locations
-from dray.tables.iceberg.reading import Column, TableView
-from dray.tables.snapshots import TableSnapshot
+from dray.tables.iceberg.view import Column, TableView
 
 BIG = 2**63 - 1
 HOSTILE = "<script>alert(1)</script>"
@@ -53,6 +52,7 @@ class FakeTables:
         pq.write_table(pa.table(columns), self.path)
         self.failure: Exception | None = None
         self.trouble: str | None = None
+        self.topic_id = TOPIC_ID
 
     async def view(self, topic: str) -> TableView | None:
         if self.failure is not None:
@@ -66,7 +66,7 @@ class FakeTables:
         return TableView(
             f"dray.{topic}",
             topic,
-            UUID(int=7),
+            self.topic_id,
             UUID(int=8),
             HOSTILE,
             HOSTILE,
@@ -182,6 +182,20 @@ async def test_a_topic_that_may_not_be_read_is_not_queried(client: ConsoleClient
     view = (await client.get(f"/api/topics/none/sql{asked('select * from t')}")).json
     assert "TOPIC_AUTHORIZATION_FAILED" in view["refused"]
     assert view["rows"] == []
+
+
+async def test_a_table_of_an_earlier_topic_is_neither_queried_nor_shown(
+    client: ConsoleClient, tables: FakeTables
+) -> None:
+    """The user may read the topic that has the name now."""
+    statement = asked("select * from t")
+    assert (await client.get(f"/api/topics/t/sql{statement}")).json["refused"] is None
+    tables.topic_id = UUID(int=6)
+    view = (await client.get(f"/api/topics/t/sql{statement}")).json
+    assert (view["rows"], "of an earlier topic" in view["refused"]) == ([], True)
+    assert (await client.get(f"/topics/t/sql/csv{statement}")).status == 400
+    view = (await client.get("/api/topics/t/table")).json
+    assert (view["columns"], "of an earlier topic" in view["why_not"]) == ([], True)
 
 
 async def test_a_topic_with_hidden_parts_is_not_queried(

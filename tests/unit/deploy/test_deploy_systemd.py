@@ -44,3 +44,25 @@ def test_it_starts_a_command_of_drayd(unit: Path) -> None:
     assert service["RestartPreventExitStatus"] == "2"
     assert service["KillSignal"] == "SIGTERM"
     assert int(service["TimeoutStopSec"]) >= 2 * 30 + 5
+
+
+def hardening(unit: Path) -> set[str]:
+    """What the kernel keeps from it."""
+    kinds = (
+        "NoNew",
+        "Private",
+        "Protect",
+        "Restrict",
+        "LockPersonality",
+        "StateDirectoryMode",
+        "DynamicUser",
+    )
+    lines = unit.read_text().splitlines()
+    return {line for line in lines if line.startswith(kinds) and not line.startswith("RestartPrevent")}
+
+
+def test_all_units_are_kept_as_close() -> None:
+    broker, *others = (hardening(unit) for unit in UNITS)
+    assert "ProtectKernelModules=yes" in broker
+    assert "StateDirectoryMode=0700" in broker
+    assert others == [broker, broker]

@@ -10,7 +10,7 @@ import yaml
 from tools import alerts, dashboards
 from tools.metric_series import UnknownSeries, definitions, metrics_in
 
-from dray.config.schema import fields
+from dray.daemons.config.schema import fields
 
 ALL = [
     *((board.name, *each) for board in dashboards.DASHBOARDS for each in dashboards.expressions(board)),
@@ -49,7 +49,6 @@ def test_every_metric_is_drawn_somewhere() -> None:
 def test_the_dashboards_are_as_they_are_generated(board: dashboards.Dashboard) -> None:
     path = dashboards.FOLDER / f"{board.name}.json"
     assert path.read_text() == dashboards.rendered(board), "run: python -m tools.dashboards"
-    assert (dashboards.CHARTS_COPY / path.name).read_text() == path.read_text()
     found = json.loads(path.read_text())
     assert found["uid"] == f"dray-{board.name}"
     places = set()
@@ -64,20 +63,19 @@ def test_the_dashboards_are_as_they_are_generated(board: dashboards.Dashboard) -
 
 def test_there_is_no_other_dashboard() -> None:
     names = {board.name for board in dashboards.DASHBOARDS}
-    for folder in (dashboards.FOLDER, dashboards.CHARTS_COPY):
-        assert {path.stem for path in folder.glob("*.json")} == names
+    assert {path.stem for path in dashboards.FOLDER.glob("*.json")} == names
 
 
 def test_the_alerts_are_as_they_are_generated() -> None:
     assert alerts.FILE.read_text() == alerts.rendered(), "run: python -m tools.alerts"
-    assert alerts.CHARTS_COPY.read_text() == alerts.FILE.read_text()
     [group] = yaml.safe_load(alerts.FILE.read_text())["groups"]
     assert [rule["alert"] for rule in group["rules"]] == [alert.name for alert in alerts.ALERTS]
 
 
 def test_every_alert_has_its_runbook() -> None:
     """And no runbook is without an alert: what it means, what to look at, what to do."""
-    sections = re.split(r"^## ", alerts.RUNBOOKS.read_text(), flags=re.MULTILINE)[1:]
+    pages = [re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:] for page in alerts.RUNBOOKS]
+    sections = [section for page in pages for section in page]
     found = {section.partition("\n")[0]: section for section in sections}
     assert list(found) == [alert.name for alert in alerts.ALERTS]
     for name, section in found.items():
@@ -87,7 +85,7 @@ def test_every_alert_has_its_runbook() -> None:
 
 
 def test_what_runbooks_name_is_there() -> None:
-    text = alerts.RUNBOOKS.read_text()
+    text = "".join(page.read_text() for page in alerts.RUNBOOKS)
     for expression in re.findall(r"`(dray_\w+(?:\{[^`]*\})?)`", text):
         if expression in definitions():
             continue

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from dray.client import Cluster
+from dray.base.runtime import SystemRuntime
 from dray.inspection.brokers import Brokers
-from dray.protocol import ErrorCode
-from dray.protocol.messages import (
+from dray.kafka.client import Cluster
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.protocol.messages import (
     consumer_group_describe,
     create_topics,
     delete_groups,
@@ -29,11 +30,10 @@ from dray.protocol.messages import (
     offset_fetch,
     produce,
 )
-from dray.protocol.messages.api_versions import ApiVersionsResponse
-from dray.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
-from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from dray.records import BytesColumn, Columns, Record, decode, encode
-from dray.runtime import SystemRuntime
+from dray.kafka.protocol.messages.api_versions import ApiVersionsResponse
+from dray.kafka.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from dray.kafka.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from dray.kafka.records import BytesColumn, Columns, Record, decode, encode
 
 TOPIC_ID = UUID(int=7)
 

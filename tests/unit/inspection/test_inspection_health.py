@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dray.inspection.costs import OperationRow, Prices, StoresView
 from dray.inspection.health import (
     SILENT_MS,
     HealthCheck,
     broker_check,
     compactor_check,
+    log_checks,
     partition_check,
     store_checks,
     worst,
 )
+from dray.inspection.storage.costs import OperationRow, Prices, StoresView
 
 NOW = 10_000_000
 
@@ -59,6 +62,13 @@ def test_stores_that_fail_are_told_from_those_that_answer_and_those_that_rest() 
         objects, _ = store_checks(stores(fast, OperationRow("put", 1.0, None, failures)))
         assert (objects.state, objects.said) == (state, f"{said} failed in the last minute")
     assert store_checks(stores(seconds=0.0)) == [], "nothing was measured yet"
+
+
+def test_what_is_lost_and_tables_that_are_left_are_said_where_there_are_any() -> None:
+    assert log_checks(stores()) == []
+    [log, tables] = log_checks(replace(stores(), lost=1, left_tables=4))
+    assert (log.what, log.state, log.said.partition(":")[0]) == ("Log", "bad", "an object of it is gone")
+    assert (tables.state, tables.said.partition(":")[0]) == ("unsure", "4 partitions went on without theirs")
 
 
 def test_the_worst_of_them_is_the_clusters() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.inspection.masking import MASK, BadMask, Masking, parse_mask
-from dray.records import Record
+from dray.inspection.records.shown import MASK, BadMask, Masking, parse_mask
+from dray.kafka.records import Record
 
 BIG = b"9223372036854775807"
 ORDER = b'{"id":%s,"card":{"number":"4111","name":"A"},"mail":"a@b","mail":"c@d","x":0.10}' % BIG

@@ -8,14 +8,14 @@ import pytest
 from tests.unit.inspection import inspection_fakes
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
-from dray.inspection import reading, records
-from dray.inspection.matching import matcher
-from dray.inspection.passport import NoRecord, passport
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
-from dray.inspection.records import newest, onwards, positions_in
-from dray.inspection.tail import follow
-from dray.protocol import ErrorCode
-from dray.records import Record, twin
+from dray.inspection.records import reading
+from dray.inspection.records import search as records
+from dray.inspection.records.matching import matcher
+from dray.inspection.records.passport import NoRecord, passport
+from dray.inspection.records.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.records.search import follow, newest, onwards, positions_in
+from dray.kafka.protocol import ErrorCode
+from dray.kafka.records import Record, twin
 
 
 def reader_of(*partitions: FakePartition, fetch_bytes: int = 1 << 20) -> tuple[TopicReader, FakeKafka]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from dray.cluster.broker import AdvertisedListener, Broker
-from dray.inspection.costs import Prices, flow_of, received_by_topic, stores_view
-from dray.inspection.scrape import (
+from dray.base.runtime import SystemRuntime
+from dray.base.telemetry import Metrics, ProcessMetrics
+from dray.broker.cluster.membership import AdvertisedListener, Broker
+from dray.daemons.compactor.metrics import CompactorMetrics
+from dray.inspection.storage.costs import Prices, flow_of, received_by_topic, stores_view
+from dray.inspection.storage.scrape import (
     KEPT,
     LARGEST_ANSWER,
     Sample,
@@ -19,11 +23,11 @@ from dray.inspection.scrape import (
     numbers_in,
     quantile,
     sample,
+    states_in,
     summed,
 )
-from dray.inspection.stored import StoredCluster
-from dray.runtime import SystemRuntime
-from dray.telemetry import Metrics
+from dray.inspection.storage.stored import StoredCluster
+from dray.tables.compaction.summary import CycleSummary
 
 
 def scraped(received: int = 0, puts: int = 0, gets: int = 0, produced: tuple[float, ...] = ()) -> str:
@@ -81,6 +85,16 @@ def test_what_requests_cost() -> None:
     assert (view.received, view.written) == (10**8, 2 * 10**8)
     [put] = [row for row in view.objects if row.operation == "put"]
     assert (put.per_second, round(put.mean_ms or 0, 3)) == (200, 10)
+
+
+def test_what_processes_have_found_lost_or_left_is_in_the_view() -> None:
+    """Two that name the same object have not found two."""
+    broker, compactor = Metrics(process=False), ProcessMetrics()
+    broker.lost_objects.value = compactor.lost_objects.value = 2
+    CompactorMetrics(compactor, lambda: 0, 0).finished(CycleSummary(left_tables=3))
+    states = states_in(each.exposition().decode() for each in (broker, compactor))
+    view = stores_view(history(replace(a_sample(0, a=scraped()), states=states)))
+    assert (view.lost, view.left_tables) == (2, 3)
 
 
 def test_nothing_is_said_before_it_is_measured() -> None:

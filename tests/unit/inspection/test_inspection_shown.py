@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
 
-from dray.inspection.matching import BadSearch, matcher
 from dray.inspection.plain import as_plain
-from dray.inspection.shown import lay_out, preview, printable, whole
-from dray.records import Record
+from dray.inspection.records.matching import BadSearch, matcher
+from dray.inspection.records.shown import lay_out, preview, whole
+from dray.kafka.records import Record
 
 
 @pytest.mark.parametrize(
@@ -50,14 +49,6 @@ def test_nothing_and_no_bytes_are_told_apart() -> None:
         "binary",
     ]
     assert whole(b"\xff\x00A").text.endswith("ff 00 41                                         ..A")
-
-
-def test_no_control_character_comes_through() -> None:
-    every = "".join(map(chr, range(0x250))) + "\u200b\u202e\u2066\ufeff"
-    for lines in (True, False):
-        shown = printable(every, lines=lines)
-        odd = {character for character in shown if unicodedata.category(character) in ("Cc", "Cf")}
-        assert odd == ({"\t", "\n"} if lines else set())
 
 
 @pytest.mark.parametrize(

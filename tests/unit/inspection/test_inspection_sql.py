@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dray.inspection.sql_child import cell
-from dray.inspection.sql_queries import (
+from dray.base.runtime import SystemRuntime
+from dray.inspection.sql.child import cell
+from dray.inspection.sql.queries import (
     LONGEST_STATEMENT,
     WAITING,
     QueriesBusy,
@@ -24,12 +25,11 @@ from dray.inspection.sql_queries import (
     SqlQueries,
     SqlRefused,
 )
-from dray.runtime import SystemRuntime
 
 SMALL = QueryLimits(rows=5, bytes=100_000, cell=100, seconds=20.0)
 PROBE = """
 import os, socket, sys
-from dray.inspection.sql_lock import limit_process, refuse_calls
+from dray.inspection.sql.lock import limit_process, refuse_calls
 locked = refuse_calls(network=False)
 limit_process(1 << 32, 60)
 def tried(act):
@@ -155,6 +155,34 @@ async def test_a_query_that_does_not_end_is_killed(queries: SqlQueries, table: O
     with pytest.raises(SqlRefused, match="took longer than 1 s"):
         await answered(queries, table, endless, brief)
     assert (await answered(queries, table, "select 1"))[0] == [[1]], "and the next one has its turn"
+
+
+async def test_a_reader_that_stops_reading_has_no_more_time_than_the_query(
+    queries: SqlQueries, table: OneTable
+) -> None:
+    """An export that nobody read held the one place for queries as long as its reader liked."""
+    brief = QueryLimits(rows=5, bytes=1000, cell=10, seconds=1.0)
+    never = asyncio.Event()
+    with pytest.raises(SqlRefused, match="took longer than 1 s"):
+        async with asyncio.timeout(60), queries.run("select 1", brief, table):
+            await never.wait()
+    assert (await answered(queries, table, "select 1"))[0] == [[1]], "and the next one has its turn"
+
+
+async def test_users_take_turns(queries: SqlQueries, table: OneTable) -> None:
+    """Whatever one asks, another's query is the next but one, and is not refused."""
+    done: list[str] = []
+
+    async def ask(user: str) -> None:
+        async with queries.run("select 1", SMALL, table, user) as running:
+            done.append(user)
+            assert [row async for row in running.rows] == [[1]]
+
+    many = [asyncio.create_task(ask("many")) for _ in range(4)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*many, ask("few")), 60)
+    assert done.index("few") <= 2
+    assert len(done) == 5
 
 
 async def test_a_large_result_is_cut(queries: SqlQueries, table: OneTable) -> None:

@@ -7,18 +7,26 @@ from uuid import UUID
 
 import pytest
 
-from dray.inspection.offset_map import MOST_PIECES, MapPiece, map_of, merged
-from dray.inspection.passport import place_in
-from dray.inspection.stored import EntryOf, ReadOnly, ReadOnlyMetadataStore, StoredCluster
+from dray.base.runtime import SystemRuntime
+from dray.inspection.records.passport import place_in
+from dray.inspection.storage.stored import (
+    MOST_PIECES,
+    EntryOf,
+    MapPiece,
+    ReadOnly,
+    ReadOnlyMetadataStore,
+    StoredCluster,
+    map_of,
+    merged,
+)
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
-from dray.log.entry_times import time_in
-from dray.log.jobs import Compaction, Job, JobState
+from dray.log.jobs.machine import Compaction, Job, JobState
+from dray.log.parquet.statistics import RowGroup
+from dray.log.read.time_lookup import time_in
 from dray.log.stream_store import StreamView, Versioned
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryStore
-from dray.parquet.statistics import RowGroup
-from dray.runtime import SystemRuntime
 
 
 def wal(start: int, end: int, number: int = 1) -> IndexEntry:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from tests.unit.log.harness import World
 
-from dray.compaction import sources
-from dray.log import Log, parquet_reader
-from dray.parquet import writer
-from dray.simulation.kernel.loop import SimulationLoop
+from dray.log import Log
+from dray.log.parquet import writer
+from dray.log.read import parquet_reader
+from dray.tables.compaction.writing import sources
+from dray_simulation.kernel.loop import SimulationLoop
 
 
 def pytest_asyncio_loop_factories(

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.services import room_settings
+from tests.services.attached_log import CACHE_BYTES, AttachedLog
 from tests.simulation.scripted import ScriptedObjects, ScriptedStore, bucket_is_ours
 
+from dray.kafka.records import Record, twin, validate
 from dray.log import Log, LogObserver, LogSettings
-from dray.log.deletions import MayDelete
-from dray.log.foreign_segments import ForeignStore
-from dray.log.types import AppendResult, ReadRequest, ReadResult
+from dray.log.life.deletions import MayDelete
+from dray.log.types import AppendResult, LogUnavailable, ReadRequest, ReadResult
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
+from dray.migration.entries.segments import ForeignStore
 from dray.objects.memory import MemoryBucket
-from dray.records import Record, twin, validate
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.kernel.loop import hear
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 DOMAINS = 2
 EVERYTHING = 1 << 30
@@ -67,11 +69,13 @@ class World:
     store: ScriptedStore = field(init=False)
     objects: ScriptedObjects = field(init=False)
 
-    def log(self, observer: LogObserver | None = None, **settings: Any) -> Log:
+    def log(
+        self, observer: LogObserver | None = None, foreign_cache_bytes: int = CACHE_BYTES, **settings: Any
+    ) -> AttachedLog:
         self.store = ScriptedStore(self.runtime, self.state, self.limits)
         self.objects = ScriptedObjects(self.runtime, self.bucket)
         changed = replace(self.settings, **settings)
-        return Log(
+        return AttachedLog(
             self.store,
             self.objects,
             self.runtime,
@@ -79,7 +83,8 @@ class World:
             changed,
             observer,
             may_delete=self.may_delete,
-            foreign=self.foreign(),
+            stores=self.foreign(),
+            cache_bytes=foreign_cache_bytes,
         )
 
     def foreign(self) -> dict[str, ForeignStore]:
@@ -104,7 +109,9 @@ def start_append(
 ) -> asyncio.Future[AppendResult]:
     own = bytearray(data)
     [batch] = validate(own, max_batch_bytes=EVERYTHING, max_decompressed_bytes=EVERYTHING)
-    return log.append(stream, batch, memoryview(own), append_time_ms)
+    answer = log.append(stream, batch, memoryview(own), append_time_ms)
+    answer.add_done_callback(hear)  # some tests begin appends that fail, and ask for something else
+    return answer
 
 
 async def append(log: Log, stream: int, data: bytearray, append_time_ms: int = -1) -> AppendResult:
@@ -116,6 +123,16 @@ async def read(log: Log, stream: int, offset: int, max_bytes: int = EVERYTHING) 
         [ReadRequest(stream, offset, max_bytes)], min_bytes=0, max_bytes=EVERYTHING, max_wait_ms=0
     )
     return result
+
+
+async def read_patiently(log: Log, stream: int, offset: int) -> ReadResult:
+    """As a client that asks again while it is told to wait."""
+    for _ in range(100):
+        result = await read(log, stream, offset)
+        if not isinstance(result.error, LogUnavailable):
+            return result
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"told to wait for ever: {result.error}")
 
 
 async def soon(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.services.room_settings import EMBEDDED
 from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, LogObserver
-from dray.log.carry import EMBEDDED
 from dray.log.entries import IndexEntry
-from dray.log.jobs import JobState
+from dray.log.jobs.machine import JobState
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 
 ORPHAN = 30.0
 DAY_MS = 24 * 3_600_000
-LIMITS = replace(EMBEDDED, pack_entries=3, pack_seconds=600.0)
+LIMITS = replace(EMBEDDED, entry_bytes=0, pack_entries=3, pack_seconds=600.0)
 VALUES = [b"a", b"b", b"c", b"d"]
 READ = list(enumerate(VALUES))
 STANDING_SECONDS = LIMITS.standing_seconds
@@ -48,8 +48,8 @@ def packing_world() -> World:
         QUICK,
         carry=LIMITS,
         pack_look_seconds=1e9,
-        orphan_seconds=ORPHAN,
-        grace_seconds=0.0,
+        orphan_ttl=ORPHAN,
+        collect_grace=0.0,
         retry_limit=1,
         tail_cache_bytes=0,
         segment_cache_bytes=0,

@@ -9,21 +9,21 @@ from uuid import UUID
 import pyarrow as pa
 from tests.unit.log.harness import DOMAINS, EVERYTHING, World, append, read
 
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit
-from dray.compaction.paths import file_path, unit_prefix
-from dray.compaction.sources import rows_of
+from dray.kafka.records import Codec, decode, twin
+from dray.kafka.records.columns import Record
 from dray.log import Log
 from dray.log.entries import IndexEntry
+from dray.log.jobs.values import WrittenFile
+from dray.log.parquet.reader import one_batch
+from dray.log.parquet.writer import FileWriter
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadResult
-from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
-from dray.parquet.reader import one_batch
-from dray.parquet.writer import FileWriter
-from dray.records import Codec, decode, twin
-from dray.records.columns import Record
+from dray.tables.compaction.model import Unit
+from dray.tables.compaction.paths import file_path, unit_prefix
+from dray.tables.compaction.writing.executor import LocalUnitWriter
+from dray.tables.compaction.writing.sources import rows_of
 
 TOPIC_ID = UUID(int=9)
 TIME = 1_700_000_000_000

@@ -12,9 +12,9 @@ from dray.log.entries import (
     IndexEntry,
     pack_batches,
 )
-from dray.log.jobs import Compaction, Input, Job, JobState
+from dray.log.jobs.machine import Compaction, Input, Job, JobState
+from dray.log.parquet.statistics import RowGroup
 from dray.log.types import Versioned
-from dray.parquet.statistics import RowGroup
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
 DAY_MS = 24 * 3_600_000

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.log.harness import World, soon
 
-from dray.log.barriers import Barriers
+from dray.log.stream_store import Barriers
 from dray.metadata.contract import Unavailable
 
 
@@ -19,13 +19,13 @@ def store(world: World) -> ScriptedStore:
 
 
 async def test_who_asks_together_is_served_together(store: ScriptedStore) -> None:
-    barriers = Barriers(store)
+    barriers = Barriers(store.barrier)
     await asyncio.gather(*[barriers.wait(0) for _ in range(10)])
     assert len(store.barriers) == 1
 
 
 async def test_one_that_is_on_its_way_is_too_early_for_who_comes_later(store: ScriptedStore) -> None:
-    barriers = Barriers(store)
+    barriers = Barriers(store.barrier)
     held = store.hold("barrier", "0")
     first = await soon(barriers.wait(0))
     await held.reached()
@@ -39,7 +39,7 @@ async def test_one_that_is_on_its_way_is_too_early_for_who_comes_later(store: Sc
 
 
 async def test_domains_do_not_wait_for_each_other(store: ScriptedStore) -> None:
-    barriers = Barriers(store)
+    barriers = Barriers(store.barrier)
     held = store.hold("barrier", "0")
     slow = await soon(barriers.wait(0))
     await barriers.wait(1)
@@ -48,7 +48,7 @@ async def test_domains_do_not_wait_for_each_other(store: ScriptedStore) -> None:
 
 
 async def test_a_failure_is_for_those_it_was_sent_for(store: ScriptedStore) -> None:
-    barriers = Barriers(store)
+    barriers = Barriers(store.barrier)
     store.trap(Fate.REFUSE, "barrier")
     failed = await asyncio.gather(*[barriers.wait(0) for _ in range(3)], return_exceptions=True)
     assert [type(error) for error in failed] == [Unavailable] * 3
@@ -56,7 +56,7 @@ async def test_a_failure_is_for_those_it_was_sent_for(store: ScriptedStore) -> N
 
 
 async def test_who_goes_away_takes_nothing_from_the_others(store: ScriptedStore) -> None:
-    barriers = Barriers(store)
+    barriers = Barriers(store.barrier)
     held = store.hold("barrier")
     first, second = await soon(barriers.wait(0)), await soon(barriers.wait(0))
     third = await soon(barriers.wait(0))
@@ -76,7 +76,7 @@ class SlowToFail(ScriptedStore):
 async def test_an_error_that_nobody_waits_for_is_no_news(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    barriers = Barriers(SlowToFail(world.runtime, world.state))
+    barriers = Barriers(SlowToFail(world.runtime, world.state).barrier)
     alone = await soon(barriers.wait(0))
     alone.cancel()
     await asyncio.sleep(2)

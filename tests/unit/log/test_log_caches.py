@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
-from dray.log.index_cache import IndexCache
+from dray.log.read.index_cache import IndexCache
+from dray.log.read.tail_cache import BESIDE, TailBatch, TailCache
 from dray.log.stream_store import Versioned
-from dray.log.tail_cache import BESIDE, TailBatch, TailCache
 
 STREAMS = (1, 2, 3)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.scripted import Fate, Trap
 from tests.unit.log.harness import (
     DOMAINS,
@@ -19,10 +20,11 @@ from tests.unit.log.harness import (
     values_in,
 )
 
-from dray.log import Log, LogObserver, commit
-from dray.log.carry import EMBEDDED, CarryLimits
+from dray.log import Log, LogObserver
+from dray.log.append import commit
+from dray.log.append.carry import CarryLimits
 from dray.log.entries import IndexEntry
-from dray.log.index_cache import IndexCache
+from dray.log.read.index_cache import IndexCache
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
@@ -133,7 +135,7 @@ async def test_nothing_is_carried_unless_it_is_turned_on(world: World) -> None:
 
 
 async def test_without_a_setting_nothing_is_ever_carried(world: World) -> None:
-    log = world.log(carry=None)
+    log = world.log(carry_bytes=0)
     log.carry(True)
     assert not log.is_carrying
     [stream] = await log.create_streams(1)
@@ -211,7 +213,7 @@ async def test_stopping_carries_what_waits(world: World) -> None:
 
 async def test_at_its_bound_the_lane_closes_and_says_why(world: World) -> None:
     noticed = Noticed()
-    log = carrying(world, replace(EMBEDDED, backlog=1000, stream_backlog=1000), noticed)
+    log = carrying(world, replace(EMBEDDED, backlog=1000, stream_backlog=1000, entry_bytes=0), noticed)
     [stream] = await log.create_streams(1)
     data = batch_bytes([bytes(200)])
     for _ in range(6):
@@ -223,7 +225,7 @@ async def test_at_its_bound_the_lane_closes_and_says_why(world: World) -> None:
 
 
 async def test_without_the_object_store_small_appends_go_on_to_the_bound(world: World) -> None:
-    log = carrying(world, replace(EMBEDDED, backlog=1000, stream_backlog=1000))
+    log = carrying(world, replace(EMBEDDED, backlog=1000, stream_backlog=1000, entry_bytes=0))
     [stream] = await log.create_streams(1)
     world.objects.trap(Fate.REFUSE, "put")
     data = batch_bytes([bytes(200)])

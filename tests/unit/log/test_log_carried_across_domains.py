@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Log, LogObserver
-from dray.log.carry import EMBEDDED, CarryLimits
+from dray.log.append.carry import CarryLimits
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 
@@ -89,7 +90,7 @@ async def test_while_a_write_is_under_way_the_next_gathers_of_all_domains(world:
 async def test_a_lost_race_in_one_domain_delays_no_answer_of_another(world: World, log: Log) -> None:
     mine, other = await log.create_streams(2)
     store = world.store
-    rival = world.log(carry=None)
+    rival = world.log(carry_bytes=0)
     assert (await append(rival, mine, batch_bytes([b"rival"]))).base_offset == 0
     held = store.hold("get", keys.high_watermark(mine))  # which is read anew after the lost race
     appends = [start_append(log, stream, batch_bytes([b"x"])) for stream in (mine, other)]
@@ -126,7 +127,7 @@ async def test_a_write_holds_what_those_of_the_domains_would(world: World) -> No
 
 async def test_failures_are_remembered_for_each_domain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One committer has the streams of all: a failure in one domain must not push out that of another."""
-    monkeypatch.setattr("dray.log.commit.REMEMBERED", 1)
+    monkeypatch.setattr("dray.log.append.commit.REMEMBERED", 1)
     log = world.log(commit_seconds=0.0)
     log.carry(True)
     streams = await log.create_streams(DOMAINS)

@@ -12,27 +12,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.scripted import bucket_is_ours
 from tests.unit.log.harness import QUICK, append, batch_bytes, read, values_in
 
+from dray.base.runtime import SystemRuntime
 from dray.log import Log
-from dray.log.carry import EMBEDDED
-from dray.log.jobs import JobState
+from dray.log.jobs.machine import JobState
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome
 from dray.metadata.sqlite import SqliteStore
 from dray.objects.contract import Buffer
-from dray.objects.local import LocalStore
-from dray.runtime import SystemRuntime
+from dray.objects.local.store import LocalStore
 
 VALUES = [b"a", b"b", b"c", b"d"]
 SETTINGS = replace(
     QUICK,
     carry=replace(EMBEDDED, pack_entries=3),
     pack_look_seconds=1e9,
-    orphan_seconds=0.0,
-    grace_seconds=0.0,
+    orphan_ttl=0.0,
+    collect_grace=0.0,
     tail_cache_bytes=0,
     segment_cache_bytes=0,
 )

@@ -10,7 +10,7 @@ from tests.unit.log.harness import World, append, batch_bytes
 from tests.unit.log.packing_harness import carrying, collect, entries, fill, pack, packing_world, streams_of
 
 from dray.log import Log
-from dray.log.carried_survey import CarriedSurvey, survey_carried
+from dray.log.append.carried_hints import CarriedSurvey, survey_carried
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 
@@ -29,7 +29,7 @@ async def survey(world: World, hint_ms: int | None = None) -> CarriedSurvey:
 
 async def pack_all(world: World) -> None:
     """By a broker that does not carry."""
-    log = world.log(carry=None)
+    log = world.log(carry_bytes=0)
     for _ in range(3):
         await pack(log)
 
@@ -81,7 +81,7 @@ async def test_a_pack_that_is_not_finished_counts(world: World) -> None:
     [stream] = await fill(log)
     await die_at(world, log, 0)
     assert await survey(world) == CarriedSurvey(1, 4, 4 * SIZE, carried_jobs=1)
-    await die_at(world, world.log(carry=None), 1)
+    await die_at(world, world.log(carry_bytes=0), 1)
     assert [entry.is_carried for entry in await entries(world, stream)] == [True, True, False]
     assert await survey(world) == CarriedSurvey(1, 3, 3 * SIZE, carried_jobs=1), "and the head"
     await pack_all(world)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.log.stored_values import CARRIED_ENTRY, COMPACTING, FIXTURES, MERGED, PARQUET_ID, PATH, WAL_ID
 
 from dray.log import wal_keys
-from dray.log.carried_hints import check_hint, encode_hint
+from dray.log.append.carried_hints import check_hint, encode_hint
 from dray.log.entries import (
     BatchReference,
     EntryKind,
@@ -20,7 +20,7 @@ from dray.log.entries import (
     IndexEntry,
     pack_batches,
 )
-from dray.log.jobs import Input, Job, JobState, Packing
+from dray.log.jobs.machine import Input, Job, JobState, Packing
 from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
 from dray.metadata import keys

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from dray.log.carry import (
-    BY_ENGINE,
-    ETCD,
+import pytest
+from tests.services.room_settings import BY_ENGINE, ETCD
+
+from dray.log.append.carry import (
     LULL_SECONDS,
     CarriedBacklog,
     CarryLimits,
@@ -21,6 +22,7 @@ LIMITS = CarryLimits(
     rate=1000,
     backlog=5000,
     stream_backlog=800,
+    entry_bytes=0,
     pack_bytes=2000,
     pack_entries=5,
     pack_seconds=60.0,
@@ -209,13 +211,16 @@ def test_streams_are_packed_by_size_entries_and_age() -> None:
     assert backlog.due(51.0) == [2]
     assert not backlog.is_old(2, 51.0)
     backlog.add(3, 400, 52.0)
+    assert backlog.due(53.0) == [2], "a head is not packed"
+    backlog.add(3, 1, 52.0)
     assert backlog.due(53.0) == [2, 3], "half of what a stream may carry"
-    backlog.add(4, 399, 53.0)
-    assert backlog.due(53.0) == [2, 3]
-    for stream in range(5, 9):
+    for stream in range(4, 9):
         backlog.add(stream, 399, 53.0)
     assert backlog.size >= LIMITS.pack_bytes
-    assert backlog.due(53.0) == [1, 2, 3, 4, 5, 6, 7, 8], "the oldest first"
+    assert backlog.due(53.0) == [2, 3], "heads count for nothing"
+    for stream in range(4, 9):
+        backlog.add(stream, 1, 53.0)
+    assert backlog.due(53.0) == [2, 3, 4, 5, 6, 7, 8], "the oldest first; one that has but a head waits"
 
 
 def test_what_is_much_does_not_wait_for_a_look() -> None:
@@ -227,12 +232,31 @@ def test_what_is_much_does_not_wait_for_a_look() -> None:
     backlog.add(1, 10, 0.0)
     assert backlog.is_much(1), "by entries"
     backlog.add(2, 399, 0.0)
+    backlog.add(2, 10, 0.0)
     assert not backlog.is_much(2)
     backlog.add(2, 1, 0.0)
     assert backlog.is_much(2), "half of what a stream may carry"
     for stream in range(3, 7):
         backlog.add(stream, 399, 0.0)
+    assert not backlog.is_much(6), "what cannot be packed yet"
+    for stream in range(3, 7):
+        backlog.add(stream, 399, 0.0)
     assert backlog.is_much(6), "what the domain carries"
+
+
+def test_a_look_says_what_of_it_can_be_packed() -> None:
+    backlog = CarriedBacklog(LIMITS)
+    backlog.recount(1, 150, 2, 0.0, 100)
+    assert (backlog.size, backlog.filed) == (150, 50)
+    backlog.looking_at(1, 1.0)
+    backlog.add(1, 10, 1.0)
+    assert (backlog.size, backlog.filed) == (160, 150), "an append files the head"
+    backlog.recount(1, 150, 2, 2.0, 100)
+    assert (backlog.size, backlog.filed) == (160, 150), "the look has missed it"
+    backlog.recount(1, 160, 3, 3.0)
+    assert (backlog.size, backlog.filed) == (160, 160), "it was sealed"
+    backlog.recount(1, 0, 0, 4.0)
+    assert (backlog.size, backlog.filed) == (0, 0)
 
 
 def test_a_look_at_a_stream_sets_the_backlog_right() -> None:
@@ -264,3 +288,30 @@ def test_what_is_packed_leaves_room_below_the_bound(engine: str) -> None:
     limits = BY_ENGINE[engine]
     assert limits.pack_bytes <= limits.backlog // 2
     assert limits.chunk_bytes <= limits.write_bytes <= limits.stream_backlog // 8
+
+
+def test_an_entry_costs_more_than_its_batches() -> None:
+    """A record of ten bytes is a batch of 78, and its entry takes four times as much beside it."""
+    limits = replace(LIMITS, entry_bytes=300)
+    backlog = CarriedBacklog(limits)
+    policy = CarryPolicy(limits, backlog)
+    backlog.add(1, 78, 0.0)
+    assert (backlog.of(1), backlog.size) == (378, 378)
+    assert policy.refusal(0.0, 1, 0, 0, 78) is None
+    backlog.add(1, 78, 0.0)
+    assert policy.refusal(0.0, 1, 0, 0, 78) is LaneSwitch.STREAM_BACKLOG
+    backlog.recount(1, 78, 1, 0.0)
+    assert (backlog.of(1), backlog.size) == (378, 378)
+    backlog.recount(1, 0, 0, 0.0)
+    assert backlog.size == 0
+
+
+def test_a_stream_has_so_many_entries_however_small_they_are() -> None:
+    limits = replace(LIMITS, stream_entries=3)
+    backlog = CarriedBacklog(limits)
+    policy = CarryPolicy(limits, backlog)
+    for _ in range(3):
+        assert policy.refusal(0.0, 1, 0, 0, 1) is None
+        backlog.add(1, 1, 0.0)
+    assert policy.refusal(0.0, 1, 0, 0, 1) is LaneSwitch.STREAM_BACKLOG
+    assert policy.refusal(0.0, 2, 0, 0, 1) is None

@@ -10,9 +10,9 @@ from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, st
 
 from dray.log import Collection, Log, LogObserver
 from dray.log.types import LogUnavailable
+from dray.log.wal import object_path
 from dray.metadata import keys
 from dray.metadata.contract import Unavailable
-from dray.wal import object_path
 
 HOUR = 3600.0
 GRACE = 600.0
@@ -21,7 +21,7 @@ GRACE = 600.0
 @pytest.fixture
 async def log(world: World) -> Log:
     """Nothing runs in it but what the test runs."""
-    return world.log(orphan_seconds=HOUR, grace_seconds=GRACE)
+    return world.log(orphan_ttl=HOUR, collect_grace=GRACE)
 
 
 async def expired_object(log: Log, world: World) -> str:
@@ -48,7 +48,7 @@ async def orphan(log: Log, world: World) -> int:
 
 async def test_an_object_without_references_goes_after_its_grace(log: Log, world: World) -> None:
     path = await expired_object(log, world)
-    collector = world.log(orphan_seconds=HOUR, grace_seconds=GRACE).collector
+    collector = world.log(orphan_ttl=HOUR, collect_grace=GRACE).collector
     seen = await collector.run()
     assert (seen.objects, seen.pending, seen.deleted) == (2, 1, 0)
     await asyncio.sleep(GRACE - 1)
@@ -64,13 +64,13 @@ async def test_grace_is_counted_by_each_collector_for_itself(log: Log, world: Wo
     await expired_object(log, world)
     await log.collector.run()
     await asyncio.sleep(GRACE)
-    assert (await world.log(grace_seconds=GRACE).collector.run()).deleted == 0, "it has just seen it"
+    assert (await world.log(collect_grace=GRACE).collector.run()).deleted == 0, "it has just seen it"
     assert (await log.collector.run()).deleted == 1
 
 
 async def test_an_object_key_stays_until_its_object_is_known_to_be_gone(log: Log, world: World) -> None:
     await expired_object(log, world)
-    log = world.log(grace_seconds=0.0)
+    log = world.log(collect_grace=0.0)
     world.objects.trap(Fate.REFUSE, "delete")
     assert (await log.collector.run(audit=False)).deleted == 0
     assert len(world.keys(keys.OBJECTS)) == 2
@@ -83,7 +83,7 @@ async def test_an_object_key_stays_until_its_object_is_known_to_be_gone(log: Log
 
 async def test_an_orphan_waits_its_time_at_one_version(log: Log, world: World) -> None:
     await orphan(log, world)
-    collector = world.log(orphan_seconds=HOUR, grace_seconds=0.0).collector
+    collector = world.log(orphan_ttl=HOUR, collect_grace=0.0).collector
     assert (await collector.run(audit=False)).staged == 1
     await asyncio.sleep(HOUR - 1)
     assert (await collector.run(audit=False)).orphans == 0
@@ -101,7 +101,7 @@ async def test_a_mark_that_moves_is_no_orphan(log: Log, world: World) -> None:
     world.store.hold("get", keys.STAGING)
     start_append(log, stream, batch_bytes([b"a"])).cancel()
     await asyncio.sleep(1)
-    collector = world.log(orphan_seconds=HOUR).collector
+    collector = world.log(orphan_ttl=HOUR).collector
     await collector.run()
     await asyncio.sleep(HOUR)
     copy.land()
@@ -115,7 +115,7 @@ async def test_an_orphan_that_is_in_the_log_is_kept(world: World) -> None:
     log = world.log(settle_seconds=100 * HOUR)
     [stream] = await log.create_streams(1)
     await append(log, stream, batch_bytes([b"a"]))
-    other = world.log(orphan_seconds=HOUR, grace_seconds=0.0)
+    other = world.log(orphan_ttl=HOUR, collect_grace=0.0)
     assert len(world.keys(keys.STAGING)) == 1
     await other.collector.run()
     await asyncio.sleep(HOUR)
@@ -143,7 +143,7 @@ async def test_of_an_object_for_two_streams_one_can_be_live(log: Log, world: Wor
 
 async def test_a_stream_is_sealed_before_its_orphan_is_judged(log: Log, world: World) -> None:
     stream = await orphan(log, world)
-    broker = world.log(orphan_seconds=HOUR)
+    broker = world.log(orphan_ttl=HOUR)
     await append(broker, stream, batch_bytes([b"b"]))
     before = await broker._streams.high_watermark(stream)
     await broker.collector.run()
@@ -160,7 +160,7 @@ async def test_a_stream_is_sealed_before_its_orphan_is_judged(log: Log, world: W
 
 async def test_an_orphan_is_left_when_the_store_fails_and_found_again(log: Log, world: World) -> None:
     await orphan(log, world)
-    broker = world.log(orphan_seconds=HOUR, grace_seconds=0.0)
+    broker = world.log(orphan_ttl=HOUR, collect_grace=0.0)
     await broker.collector.run()
     for fate, part in ((Fate.REFUSE, keys.STAGING), (Fate.LOSE_REPLY, "/hwm"), (Fate.LOSE, keys.REFERENCES)):
         await asyncio.sleep(HOUR)
@@ -176,7 +176,7 @@ async def test_an_orphan_is_left_when_the_store_fails_and_found_again(log: Log, 
 async def test_two_collectors_do_each_other_no_harm(log: Log, world: World) -> None:
     await orphan(log, world)
     await expired_object(world.log(), world)
-    collectors = [world.log(orphan_seconds=HOUR, grace_seconds=0.0).collector for _ in range(2)]
+    collectors = [world.log(orphan_ttl=HOUR, collect_grace=0.0).collector for _ in range(2)]
     for _ in range(3):
         await asyncio.gather(*[collector.run() for collector in collectors])
         await asyncio.sleep(HOUR)
@@ -226,7 +226,7 @@ async def test_the_audit_leaves_alone_what_is_not_ours(log: Log, world: World) -
 async def test_the_audit_asks_behind_a_barrier(log: Log, world: World) -> None:
     """An old object, and a reader from before it was staged."""
     [stream] = await log.create_streams(1)
-    broker = world.log(orphan_seconds=HOUR, grace_seconds=0.0)
+    broker = world.log(orphan_ttl=HOUR, collect_grace=0.0)
     world.store.fall_behind(stream % DOMAINS)
     await append(log, stream, batch_bytes([b"a"]))
     await asyncio.sleep(HOUR + 1)
@@ -237,7 +237,7 @@ async def test_the_audit_asks_behind_a_barrier(log: Log, world: World) -> None:
 async def test_the_audit_pages_through_the_bucket(
     log: Log, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dray.log.collector._PAGE", 3)
+    monkeypatch.setattr("dray.log.life.collector._PAGE", 3)
     [stream] = await log.create_streams(1)
     for number in range(10):
         await append(log, stream, batch_bytes([b"%d" % number]))
@@ -260,7 +260,7 @@ async def test_a_broker_collects_in_the_background_and_says_what(world: World) -
         def collected(self, seen: Collection) -> None:
             heard.append((seen.orphans, seen.pending, seen.deleted))
 
-    log = world.log(Observer(), collect_seconds=60.0, grace_seconds=90.0, orphan_seconds=HOUR)
+    log = world.log(Observer(), collect_seconds=60.0, collect_grace=90.0, orphan_ttl=HOUR)
     await log.start()
     await expired_object(log, world)
     world.store.trap(Fate.REFUSE, "scan", keys.STAGING)  # one round fails, and the next comes

@@ -9,11 +9,11 @@ import pytest
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import World, append, batch_bytes, read, start_append, values_in
 
+from dray.kafka.records import crc32c
 from dray.log import Log, LogObserver
 from dray.log.types import AppendResult, LogUnavailable, OutOfOrderSequence, ProducerFenced
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Put, Unavailable
-from dray.records import crc32c
 
 
 def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 1) -> bytearray:
@@ -111,7 +111,7 @@ async def test_a_duplicate_is_answered_with_its_first_append_time(log: Log, worl
 
 async def test_what_is_behind_a_failed_first_batch_is_refused_until_it_is_there(world: World) -> None:
     """Kafka's clients send five without waiting; the first fails, and nobody knows the producer yet."""
-    log = world.log(max_object_bytes=1)
+    log = world.log(object_bytes=1)
     [stream] = await log.create_streams(1)
     world.objects.trap(Fate.REFUSE, "put")
     batches = [start_append(log, stream, sent(sequence)) for sequence in range(3)]
@@ -159,6 +159,42 @@ async def test_what_is_behind_what_was_to_be_sent_again_is_too(world: World) -> 
     assert offsets([await append(log, stream, sent(sequence)) for sequence in (2, 3)]) == [2, 3]
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_what_is_behind_a_batch_of_another_broker_is_not_out_of_order_at_once(
+    world: World, epoch: int
+) -> None:
+    """The batch before it may be on its way there. librdkafka would take a new epoch, and send both in it."""
+    other = world.log(object_bytes=1)
+    [stream] = await other.create_streams(1)
+    await append(other, stream, sent(0))
+    commit = world.store.hold("write", "/hwm")
+    log = world.log()
+    first = 1 - epoch
+    under_way = start_append(other, stream, sent(first, epoch=epoch))
+    await commit.reached()
+    with pytest.raises(LogUnavailable, match=f"{first} is missing before it"):
+        await append(log, stream, sent(first + 1, epoch=epoch))
+    commit.release()
+    assert (await under_way).base_offset == 1
+    assert (await append(log, stream, sent(first + 1, epoch=epoch))).base_offset == 2
+
+
+async def test_a_gap_that_no_broker_fills_in_time_is_the_producers_own(world: World) -> None:
+    other = world.log()
+    [stream] = await other.create_streams(1)
+    await append(other, stream, sent(0))
+    log = world.log()
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match="1 is missing before it"):
+            await append(log, stream, sent(2))
+    await world.runtime.sleep(world.settings.commit_seconds)
+    with pytest.raises(OutOfOrderSequence):
+        await append(log, stream, sent(2))
+    assert offsets([await append(log, stream, sent(sequence)) for sequence in (1, 2)]) == [1, 2]
+    with pytest.raises(OutOfOrderSequence):  # what this broker has appended itself, it knows
+        await append(log, stream, sent(4))
+
+
 async def test_a_producer_that_nobody_knows_may_start_anywhere(log: Log) -> None:
     [stream] = await log.create_streams(1)
     assert (await append(log, stream, sent(57))).base_offset == 0
@@ -167,7 +203,7 @@ async def test_a_producer_that_nobody_knows_may_start_anywhere(log: Log) -> None
 
 async def test_stragglers_of_an_epoch_that_was_given_up_are_fenced(world: World) -> None:
     """Nothing of either epoch is in the log yet, but the producer has started anew."""
-    log = world.log(max_object_bytes=1)
+    log = world.log(object_bytes=1)
     [stream] = await log.create_streams(1)
     for _ in range(2):
         world.objects.trap(Fate.REFUSE, "put")
@@ -182,7 +218,7 @@ async def test_stragglers_of_an_epoch_that_was_given_up_are_fenced(world: World)
 
 
 async def test_producers_do_not_wait_for_each_other(world: World) -> None:
-    log = world.log(max_object_bytes=1)
+    log = world.log(object_bytes=1)
     [stream] = await log.create_streams(1)
     world.objects.trap(Fate.REFUSE, "put")
     batches = [start_append(log, stream, sent(0, producer=1)), start_append(log, stream, sent(7, producer=2))]

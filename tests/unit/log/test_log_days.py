@@ -23,7 +23,7 @@ async def entries(world: World, log: Log, stream: int, times: list[int]) -> list
 
 
 async def test_midnight_closes_the_object(world: World) -> None:
-    log = world.log(linger_seconds=1.0)
+    log = world.log(flush_linger=1.0)
     [stream, other] = await log.create_streams(2)
     times = [MIDNIGHT - 2, MIDNIGHT - 1, MIDNIGHT, MIDNIGHT + 1]
     assert await entries(world, log, stream, times) == [(0, 2), (2, 4)]
@@ -32,7 +32,7 @@ async def test_midnight_closes_the_object(world: World) -> None:
 
 
 async def test_producers_own_times_do_not(world: World) -> None:
-    log = world.log(linger_seconds=1.0)
+    log = world.log(flush_linger=1.0)
     [stream] = await log.create_streams(1)
     assert await entries(world, log, stream, [-1, -1, -1]) == [(0, 3)]
     await log.stop()

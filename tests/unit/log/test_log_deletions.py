@@ -11,9 +11,9 @@ from tests.simulation.scripted import Fate
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Collection, Log, LogObserver
-from dray.log.deletions import HELD, RELEASED, Brake
+from dray.log.life.deletions import HELD, RELEASED, Brake
+from dray.log.wal import object_path, parse_object_path
 from dray.metadata import keys
-from dray.wal import object_path, parse_object_path
 
 HOUR = 3600.0
 GRACE = 600.0
@@ -57,7 +57,7 @@ async def test_without_permission_nothing_goes(world: World) -> None:
             heard.append(seen)
 
     world.may_delete = may_delete
-    collector = world.log(Observer(), orphan_seconds=0.0, grace_seconds=0.0).collector
+    collector = world.log(Observer(), orphan_ttl=0.0, collect_grace=0.0).collector
     with capture_logs() as logs:
         seen = await collector.run()
     assert (seen.held, seen.deleted) == ("it is another's", 0)
@@ -71,7 +71,7 @@ async def test_without_permission_nothing_goes(world: World) -> None:
 
 async def test_a_log_that_was_given_no_guard_deletes_nothing(world: World) -> None:
     await garbage(world.log())
-    log = Log(world.store, world.objects, world.runtime, DOMAINS, room_settings.log(grace_seconds=0.0))
+    log = Log(world.store, world.objects, world.runtime, DOMAINS, room_settings.log(collect_grace=0.0))
     assert (await log.collector.run()).held is not None
     assert len(world.bucket.objects) == 1
 
@@ -81,7 +81,7 @@ async def test_a_log_that_was_given_no_guard_deletes_nothing(world: World) -> No
 
 async def test_the_audit_leaves_known_garbage_to_its_grace(world: World) -> None:
     """Old enough for an orphan, and given up just now: a backup that names it may be under way."""
-    log = world.log(grace_seconds=GRACE, orphan_seconds=HOUR)
+    log = world.log(collect_grace=GRACE, orphan_ttl=HOUR)
     [stream] = await log.create_streams(1)
     await append(log, stream, batch_bytes([b"a"]))
     await asyncio.sleep(2 * HOUR)
@@ -95,7 +95,7 @@ async def test_the_audit_leaves_known_garbage_to_its_grace(world: World) -> None
 
 async def test_what_turns_out_to_be_known_is_not_deleted(world: World) -> None:
     """A late copy of the staging write comes while its object waits."""
-    log = world.log(grace_seconds=GRACE, orphan_seconds=HOUR)
+    log = world.log(collect_grace=GRACE, orphan_ttl=HOUR)
     [path] = put_unknown(world, 1)
     parsed = parse_object_path(path)
     assert parsed is not None
@@ -110,7 +110,7 @@ async def test_what_turns_out_to_be_known_is_not_deleted(world: World) -> None:
 
 
 async def test_what_is_nominated_is_asked_for_behind_a_barrier(world: World) -> None:
-    log = world.log(grace_seconds=0.0, orphan_seconds=HOUR)
+    log = world.log(collect_grace=0.0, orphan_ttl=HOUR)
     [path] = put_unknown(world, 1)
     parsed = parse_object_path(path)
     assert parsed is not None
@@ -121,7 +121,7 @@ async def test_what_is_nominated_is_asked_for_behind_a_barrier(world: World) -> 
 
 
 async def test_what_was_deleted_by_another_is_nominated_no_more(world: World) -> None:
-    log = world.log(grace_seconds=GRACE, orphan_seconds=HOUR)
+    log = world.log(collect_grace=GRACE, orphan_ttl=HOUR)
     [path] = put_unknown(world, 1)
     assert (await log.collector.run()).unknown == 1
     world.bucket.delete(path)
@@ -129,8 +129,8 @@ async def test_what_was_deleted_by_another_is_nominated_no_more(world: World) ->
 
 
 async def test_the_memory_for_nominations_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.log.collector._MOST_NOMINATED", 3)
-    log = world.log(grace_seconds=GRACE, orphan_seconds=HOUR)
+    monkeypatch.setattr("dray.log.life.collector._MOST_NOMINATED", 3)
+    log = world.log(collect_grace=GRACE, orphan_ttl=HOUR)
     put_unknown(world, 8)
     for left in (5, 2, 0):
         assert (await log.collector.run()).unknown <= 3
@@ -167,7 +167,7 @@ async def test_metadata_from_an_earlier_moment_deletes_nothing_of_the_later(worl
         await append(log, streams[number % 2], batch_bytes([b"%d" % number]))
     await asyncio.sleep(2 * HOUR)
     before = set(world.bucket.objects)
-    restored = earlier.log(orphan_seconds=HOUR, grace_seconds=GRACE)
+    restored = earlier.log(orphan_ttl=HOUR, collect_grace=GRACE)
     for _ in range(3):
         with capture_logs() as logs:
             seen = await restored.collector.run()
@@ -179,13 +179,13 @@ async def test_metadata_from_an_earlier_moment_deletes_nothing_of_the_later(worl
     assert set(world.bucket.objects) == before
     values = [values_in(await read(world.log(), stream, 0)) for stream in streams]
     assert sum(map(len, values)) == 21, "and once the newer metadata is back, all is there"
-    confirmed = earlier.log(orphan_seconds=0.0, grace_seconds=0.0, brake=RELEASED)
+    confirmed = earlier.log(orphan_ttl=0.0, collect_grace=0.0, brake=RELEASED)
     assert (await confirmed.collector.run()).deleted == 20
 
 
 async def test_known_garbage_is_not_braked(world: World) -> None:
     """All of a bucket, after its one topic was deleted: the metadata knows every object of it."""
-    log = world.log(grace_seconds=0.0, orphan_seconds=0.0)
+    log = world.log(collect_grace=0.0, orphan_ttl=0.0)
     [stream] = await log.create_streams(1)
     for _ in range(20):
         await append(log, stream, batch_bytes([b"a"]))
@@ -198,7 +198,7 @@ async def test_known_garbage_is_not_braked(world: World) -> None:
 
 
 async def test_a_brake_is_off_again_when_the_next_audit_finds_less(world: World) -> None:
-    log = world.log(grace_seconds=0.0, orphan_seconds=0.0)
+    log = world.log(collect_grace=0.0, orphan_ttl=0.0)
     unknown = sorted(put_unknown(world, 12))
     assert (await log.collector.run()).braked is not None
     for path in unknown[:6]:
@@ -211,7 +211,7 @@ async def test_a_brake_is_off_again_when_the_next_audit_finds_less(world: World)
 
 
 async def test_a_round_that_deletes_says_so_in_one_line(world: World) -> None:
-    log = world.log(grace_seconds=0.0, orphan_seconds=0.0)
+    log = world.log(collect_grace=0.0, orphan_ttl=0.0)
     await garbage(log)
     put_unknown(world, 5)
     paths = set(world.bucket.objects)
@@ -225,7 +225,7 @@ async def test_a_round_that_deletes_says_so_in_one_line(world: World) -> None:
 
 
 async def test_a_round_that_is_cut_short_says_what_it_deleted(world: World) -> None:
-    log = world.log(grace_seconds=0.0, orphan_seconds=0.0)
+    log = world.log(collect_grace=0.0, orphan_ttl=0.0)
     stream = await garbage(log)
     world.store.trap(Fate.REFUSE, "write", keys.OBJECTS)
     with capture_logs() as logs, pytest.raises(Exception, match="refuse"):
@@ -235,7 +235,7 @@ async def test_a_round_that_is_cut_short_says_what_it_deleted(world: World) -> N
 
 
 async def test_a_dry_run_says_nothing_of_deletions(world: World) -> None:
-    log = world.log(grace_seconds=0.0, orphan_seconds=0.0)
+    log = world.log(collect_grace=0.0, orphan_ttl=0.0)
     await garbage(log)
     put_unknown(world, 1)
     with capture_logs() as logs:
@@ -269,7 +269,7 @@ async def test_what_waits_is_a_number_of_now(world: World) -> None:
     log = world.log(settle_seconds=100 * HOUR)  # it never settles: its mark stands
     [stream] = await log.create_streams(1)
     await append(log, stream, batch_bytes([b"a"]))
-    collector = world.log(orphan_seconds=HOUR, grace_seconds=0.0).collector
+    collector = world.log(orphan_ttl=HOUR, collect_grace=0.0).collector
     assert (await collector.run()).standing == 0, "it may be at work"
     for _ in range(2):
         await asyncio.sleep(60)

@@ -9,13 +9,13 @@ from tests.simulation.scripted import ScriptedObjects, ScriptedStore
 from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes
 
 from dray.log import Log
-from dray.log.collector import Collector
-from dray.log.retention import Retention
-from dray.log.snapshots import advance_to_filed
+from dray.log.life.collector import Collector
+from dray.log.life.retention import Retention
+from dray.log.stream_state import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds
+from dray.log.wal import object_path
 from dray.metadata import keys
-from dray.wal import object_path
 
 HOUR = 3600.0
 YEAR_MS = 365 * 24 * 3_600_000
@@ -27,9 +27,13 @@ class DoubtedClock:
     def __init__(self, world: World) -> None:
         self._runtime = world.runtime
         self.doubted = True
+        self.ahead_ms = 0  # what the others show, against ours
 
     def now_ms(self) -> int | None:
         return None if self.doubted else self._runtime.wall_ms() + YEAR_MS
+
+    def likely_ms(self) -> int:
+        return self._runtime.wall_ms() + self.ahead_ms
 
 
 @pytest.fixture
@@ -118,3 +122,38 @@ async def test_the_marks_of_closed_streams_stay(world: World, clock: DoubtedCloc
     assert world.keys(keys.high_watermark(stream))
     clock.doubted = False
     assert await log._lifecycle.forget_closed() == 1
+
+
+DAY_MS = 24 * 3_600_000
+
+
+async def test_a_retry_elsewhere_is_known_though_the_first_broker_s_clock_was_behind(
+    world: World, clock: DoubtedClock
+) -> None:
+    """Producers grow old by the time that stands in entries. By a clock two days behind, which is doubted,
+    the producer would look forgotten at every other broker, and its retry would be stored again."""
+    behind = doubtful_log(world, clock)
+    [stream] = await behind.create_streams(1)
+    clock.ahead_ms = 2 * DAY_MS
+    payment = batch_bytes([b"payment"], producer=(1, 0, 0))
+    assert (await append(behind, stream, payment)).base_offset == 0
+    right = DoubtedClock(world)
+    right.now_ms = lambda: world.runtime.wall_ms() + 2 * DAY_MS  # type: ignore[method-assign]
+    other = doubtful_log(world, right)
+    assert (await append(other, stream, payment)).base_offset == 0, "it is the first answer again"
+
+
+async def test_a_doubted_clock_writes_nothing_older_than_what_it_follows(
+    world: World, clock: DoubtedClock
+) -> None:
+    right = DoubtedClock(world)
+    right.ahead_ms = 2 * DAY_MS
+    first = doubtful_log(world, right)
+    [stream] = await first.create_streams(1)
+    await append(first, stream, batch_bytes([b"a"], producer=(1, 0, 0)))
+    behind = doubtful_log(world, clock)
+    await append(behind, stream, batch_bytes([b"b"], producer=(1, 0, 1)))
+    found = await streams_of(world).high_watermark(stream)
+    assert found is not None
+    assert found.value.head is not None
+    assert found.value.head.created_ms >= world.runtime.wall_ms() + 2 * DAY_MS - 1000

@@ -11,7 +11,6 @@ from tests.unit.log.harness import DOMAINS, EVERYTHING, World, append, batch_byt
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ReadRequest, ReadResult
-from dray.log.wakeups import Wakeups
 from dray.metadata.contract import Change, Unavailable
 
 MINUTE_MS = 60_000
@@ -98,7 +97,7 @@ async def test_a_hint_of_what_is_known_already_keeps_nobody_awake(world: World) 
     [stream] = await writer.create_streams(1)
     await append(writer, stream, batch_bytes([b"v"]))
     assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
-    reader._wakeups.miss(stream)
+    reader._index.moved(stream)
     barriers, began = len(store.barriers), now()
     assert values_in(await poll(reader, stream, 1, max_wait_ms=900)) == []
     assert now() - began == pytest.approx(0.9, abs=0.01)
@@ -115,23 +114,13 @@ async def test_a_hint_that_could_not_be_looked_into_is_not_forgotten(world: Worl
     assert values_in(await poll(reader, stream, 0, max_wait_ms=100)) == []
     await append(writer, stream, batch_bytes([b"v"]))
     await settle()
-    for _ in range(2):  # for the hint, and at the deadline
-        store.trap(Fate.REFUSE, "barrier")
+    for kind in ("barrier", "get", "barrier"):  # as it begins, before it sleeps, and at its deadline
+        store.trap(Fate.REFUSE, kind)
     assert isinstance((await poll(reader, stream, 0, max_wait_ms=50)).error, LogUnavailable)
     began = now()
     assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
     assert now() - began < 0.1
     await reader.stop()
-
-
-def test_a_stream_that_is_looked_at_has_nothing_missed() -> None:
-    """Local commits come back as hints, too: they must not cost every next poll a question to the store."""
-    wakeups = Wakeups()
-    for look in (wakeups.wake, wakeups.seen):
-        wakeups.miss(7)
-        assert wakeups.missed(7)
-        look(7)
-        assert not wakeups.missed(7)
 
 
 class BreakingStore(ScriptedStore):
@@ -143,10 +132,10 @@ class BreakingStore(ScriptedStore):
         self.away = asyncio.Event()
         self.error: Unavailable | None = None
 
-    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+    async def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
         if self.breaking.is_set():
             await self.away.wait()
-        stream = super().watch(domain)
+        stream = super().watch(domain, endings)
         while True:
             change = asyncio.ensure_future(anext(stream))
             broken = asyncio.ensure_future(self.breaking.wait())

@@ -22,16 +22,16 @@ from tests.unit.log.parquet_harness import (
     unit_of,
 )
 
-from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import UnitFailed
-from dray.compaction.trimming import rows_from
+from dray.kafka.records import HEADER_SIZE, Buffer, crc32c, decode, filler, read_header
+from dray.kafka.records.columns import Record
+from dray.kafka.records.header import CONTROL, NO_PRODUCER, BatchHeader
 from dray.log import Log
 from dray.log.entries import IndexEntry
+from dray.log.jobs.values import WrittenFile
 from dray.log.types import TimestampedOffset
-from dray.log.written_file import WrittenFile
-from dray.records import HEADER_SIZE, Buffer, crc32c, decode, filler, read_header
-from dray.records.columns import Record
-from dray.records.header import CONTROL, NO_PRODUCER, BatchHeader
+from dray.tables.compaction.model import UnitFailed
+from dray.tables.compaction.writing.executor import LocalUnitWriter
+from dray.tables.compaction.writing.trimming import rows_from
 
 BATCHES, RECORDS = 20, 80
 

@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dray.log.entries import BatchReference, EntryKind, IndexEntry, decode_start, pack_batches
-from dray.log.jobs import (
+from dray.log.jobs.machine import (
     Abandoned,
     Awaits,
+    CaughtUp,
     Compaction,
     EntriesSeen,
     Event,
@@ -27,6 +28,8 @@ from dray.log.jobs import (
     JobState,
     JobStep,
     LastInputSeen,
+    LeftTable,
+    NumbersSpent,
     Packed,
     Packing,
     Planned,
@@ -36,6 +39,7 @@ from dray.log.jobs import (
     StreamGone,
     StreamSwept,
     SwapImpossible,
+    WithoutTable,
     advance,
     dereference,
     inside,
@@ -46,13 +50,13 @@ from dray.log.jobs import (
     replaced,
     swapped_entry,
 )
+from dray.log.jobs.values import WrittenFile
+from dray.log.parquet.statistics import RowGroup
 from dray.log.types import Versioned
-from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Operation, Put
 from dray.metadata.memory import MemoryState
 from dray.metadata.values import ValueCorrupt
-from dray.parquet.statistics import RowGroup
 
 STREAM = 7
 END = 4
@@ -148,12 +152,27 @@ TABLE: dict[tuple[JobState, type[Event]], Outcomes] = {
         (StartPlanned(2, 2), JobStep(following=Job(8, JobState.RETAIN, threshold=2, need=2)))
     ],
     (JobState.DONE, Packed): [(Packed(PACK), JobStep(following=PACKED))],
+    (JobState.DONE, CaughtUp): [(CaughtUp(), JobStep(following=Job(7)))],
+    (JobState.DONE, NumbersSpent): [
+        (NumbersSpent(9), JobStep(following=Job(9))),
+        (NumbersSpent(5), JobStep(following=Job(7))),
+    ],
     (JobState.DONE, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
     (JobState.CREATED, FileWritten): [(FileWritten(FILE), JobStep(following=WRITTEN))],
     (JobState.CREATED, Abandoned): [(Abandoned(), JobStep(following=DONE))],
     (JobState.CREATED, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
     (JobState.PARQUET_WRITTEN, InTable): [
         (InTable(), JobStep(following=WRITTEN.moved(JobState.ICEBERG_COMMITTED)))
+    ],
+    (JobState.PARQUET_WRITTEN, WithoutTable): [
+        (
+            WithoutTable(),
+            JobStep(
+                following=replace(
+                    WRITTEN.moved(JobState.ICEBERG_COMMITTED), left_table=LeftTable(8, merged=False)
+                )
+            ),
+        )
     ],
     (JobState.PARQUET_WRITTEN, StreamGone): [(StreamGone(), REPLACED)],
     (JobState.PARQUET_WRITTEN, StreamSwept): [(StreamSwept(), JobStep())],
@@ -228,6 +247,30 @@ def test_every_pair_of_state_and_event(state: JobState, kind: type[Event]) -> No
         else:
             with pytest.raises(expected, match=r"job 8 has no place for (file-1|0+4d)"):
                 advance(STREAM, job, event)
+
+
+LEFT = LeftTable(3, merged=True)
+
+
+@pytest.mark.parametrize(("state", "kind"), TABLE, ids=lambda value: getattr(value, "__name__", None))
+def test_that_a_stream_has_left_its_table_is_said_until_it_has_caught_up(
+    state: JobState, kind: type[Event]
+) -> None:
+    """Whatever happens meanwhile, and of the first job that went on: later ones change nothing of it."""
+    for event, expected in TABLE[state, kind]:
+        if isinstance(expected, JobStep) and expected.following is not None:
+            following = advance(STREAM, replace(JOBS[state], left_table=LEFT), event).following
+            assert following is not None
+            assert following.left_table == (None if kind is CaughtUp else LEFT)
+            assert Job.decode(following.encode()) == following
+
+
+def test_a_merge_that_goes_on_without_its_table_says_so() -> None:
+    merged = a_compaction([Versioned(SWAPPED, 5)])
+    job = replace(WRITTEN, compaction=replace(merged, written=FILE.to_json()))
+    following = advance(STREAM, job, WithoutTable()).following
+    assert following is not None
+    assert following.left_table == LeftTable(8, merged=True)
 
 
 def test_what_a_job_awaits_says_who_carries_it_on() -> None:
@@ -341,7 +384,7 @@ class World:
                 written = a_file(self.attempts, compaction.start, compaction.end)
                 return Abandoned() if self.gone or wish % 3 == 0 else FileWritten(written)
             case JobState.PARQUET_WRITTEN:
-                return InTable()
+                return WithoutTable() if wish % 2 else InTable()
             case JobState.ICEBERG_COMMITTED | JobState.PACKED:
                 last = job.last_input
                 at = keys.index_entry(STREAM, last.end, last.cumulative_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,6 +20,7 @@ from dray.log.producer_state import (
     ProducerStates,
     RememberedBatch,
 )
+from dray.log.stream_state import advance_snapshot
 from dray.log.types import LogUnavailable, OutOfOrderSequence
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Operation, Put
@@ -52,6 +54,22 @@ def test_a_snapshot_is_cut_to_its_size(size: int, batches: int) -> None:
 def test_what_fits_is_kept_as_it_is() -> None:
     known = states(100, 5)
     assert known.within(len(ProducerSnapshot(7, known).encode()), LATER) == (known, 0)
+
+
+def test_many_producers_are_cut_in_turns() -> None:
+    """To put them in order held a broker up for a fifth of a second."""
+    known = states(60_000)
+    turns, cutting = 0, known.bounding(1 << 20, LATER)
+    while True:
+        try:
+            next(cutting)
+        except StopIteration as ended:
+            kept, forgotten = ended.value
+            break
+        turns += 1
+    assert turns >= 3 * (60_000 // 5_000)
+    assert 0 < forgotten < 60_000
+    assert set(dict(kept.items())) == set(range(forgotten, 60_000)), "the longest silent go"
 
 
 def test_old_batches_go_before_producers_do() -> None:
@@ -112,6 +130,42 @@ async def test_records_are_deleted_though_producers_outgrew_the_snapshot() -> No
     assert again.base_offset == 1, "those that wrote last are known"
 
 
+async def turns_of_others(work: Awaitable[object]) -> int:
+    """How often others had their turn meanwhile."""
+    turns = 0
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await task
+    return turns
+
+
+async def test_many_producers_are_read_and_written_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker held up by one stream's producers answers nobody meanwhile, and its session may end."""
+    world = World()
+    log = world.log()
+    stream = await crowded(world, log, 60_000)
+    few = await crowded(world, log, 10)
+    least = 60_000 // 5_000
+    streams = log._streams
+    small = await turns_of_others(streams.snapshot(few))
+    assert await turns_of_others(streams.snapshot(stream)) >= small + least
+    assert await turns_of_others(advance_snapshot(streams, stream, 1, None)) >= small + 3 * least
+
+    read: list[int] = []
+    genuine = ProducerSnapshot.decoding.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type[ProducerSnapshot], value: bytes, expiry_ms: int) -> object:
+        read.append(len(value))
+        return genuine(cls, value, expiry_ms)
+
+    monkeypatch.setattr(ProducerSnapshot, "decoding", classmethod(counted))
+    again = await append(world.log(), stream, batch_bytes([b"c"], producer=(1 << 40, 0, 2)))
+    assert again.base_offset == 2
+    assert len(read) == 1, "how far it reaches is read without the producers"
+
+
 async def test_a_batch_that_is_no_longer_remembered_is_refused_not_doubled() -> None:
     """Where a producer is remembered by its last batch only, a copy of an earlier one is out of order."""
     world = World()
@@ -160,7 +214,7 @@ async def filled(world: World, log: Log, streams: list[int], batches: int) -> No
 
 
 async def test_a_commit_over_more_than_a_write_is_several() -> None:
-    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
+    world = World(room_settings.log(retry_seconds=0.001, flush_linger=0.01), Limits(1000, 4_000))
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
     commits = watch_commits(world)
@@ -174,7 +228,7 @@ async def test_a_commit_over_more_than_a_write_is_several() -> None:
 
 
 async def test_a_commit_of_more_operations_than_a_write_is_several() -> None:
-    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(40, 1 << 20))
+    world = World(room_settings.log(retry_seconds=0.001, flush_linger=0.01), Limits(40, 1 << 20))
     log = world.log()
     log._pipelines[0]._max_streams = 30  # staging takes one operation of a stream, a commit two
     streams = (await log.create_streams(25 * DOMAINS))[::DOMAINS]
@@ -186,7 +240,7 @@ async def test_a_commit_of_more_operations_than_a_write_is_several() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.REFUSE, Fate.LOSE, Fate.LOSE_REPLY])
 async def test_each_part_of_a_commit_has_an_outcome_of_its_own(fate: Fate) -> None:
-    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
+    world = World(room_settings.log(retry_seconds=0.001, flush_linger=0.01), Limits(1000, 4_000))
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
     await filled(world, log, streams, 3)
@@ -200,7 +254,7 @@ async def test_each_part_of_a_commit_has_an_outcome_of_its_own(fate: Fate) -> No
 
 async def test_a_part_that_stays_unclear_fails_alone() -> None:
     world = World(
-        room_settings.log(retry_seconds=0.001, linger_seconds=0.01, retry_limit=1), Limits(1000, 4_000)
+        room_settings.log(retry_seconds=0.001, flush_linger=0.01, retry_limit=1), Limits(1000, 4_000)
     )
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
@@ -220,12 +274,12 @@ async def test_a_part_that_stays_unclear_fails_alone() -> None:
 
 async def test_a_head_too_large_to_be_filed_with_the_next_is_filed_first() -> None:
     """Of a build, or a store, that had more room."""
-    roomy = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01))
+    roomy = World(room_settings.log(retry_seconds=0.001, flush_linger=0.01))
     log = roomy.log()
     [stream] = await log.create_streams(1)
     await filled(roomy, log, [stream], 85)
     world = World(
-        room_settings.log(retry_seconds=0.001, linger_seconds=0.01),
+        room_settings.log(retry_seconds=0.001, flush_linger=0.01),
         Limits(1000, 4_000),
         roomy.runtime,
         roomy.state,
@@ -245,7 +299,7 @@ async def test_a_head_too_large_to_be_filed_with_the_next_is_filed_first() -> No
 async def test_what_settles_one_object_stays_together() -> None:
     """A mark that went without its references would leave an object behind for ever."""
     world = World(limits=Limits(operations=40, value_bytes=1 << 20))
-    log = world.log(settle_seconds=1.0, grace_seconds=0.0, uploads_in_flight=12)
+    log = world.log(settle_seconds=1.0, collect_grace=0.0, uploads_in_flight=12)
     streams = (await log.create_streams(4 * DOMAINS))[::DOMAINS]
     for _ in range(12):
         world.objects.trap(Fate.LOSE_REPLY, "put")

@@ -15,15 +15,17 @@ from uuid import UUID
 import pytest
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, values_in
 
-from dray.log import Log, segments, service
+from dray.log import Log, service
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
-from dray.log.index_cache import IndexCache
-from dray.log.parquet_cache import FooterCache, GroupCache, LayoutCache
-from dray.log.segments import SegmentReader
+from dray.log.parquet.statistics import RowGroup
+from dray.log.read import segments
+from dray.log.read.doubts import Doubts
+from dray.log.read.index_cache import IndexCache
+from dray.log.read.parquet_cache import FooterCache, GroupCache, LayoutCache
+from dray.log.read.segments import SegmentReader
+from dray.log.read.tail_cache import TailBatch, TailCache
 from dray.log.stream_store import Versioned
-from dray.log.tail_cache import TailBatch, TailCache
 from dray.objects.contract import OwnBuffer
-from dray.parquet.statistics import RowGroup
 
 IDLE = 300.0
 # An estimate may be so many times too high or too low.
@@ -80,7 +82,7 @@ async def test_layouts_count_what_they_take(world: World, entries: int, batches:
     made = [entry(number, batches) for number in range(entries)]
 
     def fill() -> SegmentReader:
-        reader = SegmentReader(world.objects, world.runtime, 1 << 20)
+        reader = SegmentReader(world.objects, world.runtime, 1 << 20, Doubts(world.runtime, 30.0))
         for each in made:
             reader.layout(each, 1)
         return reader
@@ -93,7 +95,7 @@ async def test_layouts_are_bounded_by_bytes_and_the_longest_unused_go_first(
 ) -> None:
     """512 of them were kept: 443 MiB, of entries of 5,000 batches each."""
     world.log()
-    reader = SegmentReader(world.objects, world.runtime, 1 << 20)
+    reader = SegmentReader(world.objects, world.runtime, 1 << 20, Doubts(world.runtime, 30.0))
     one = reader.layout(entry(0, 5000), 1)
     monkeypatch.setattr(segments, "LAYOUT_BYTES", 4 * one.size)
     kept: list[object] = []
@@ -213,7 +215,7 @@ async def test_a_segment_counts_for_the_buffer_that_it_keeps_in_memory(
     found = await log._reader.find(stream, 0)
     one_read = OneRead(world)
     [stored] = world.bucket.objects.values()
-    reader = SegmentReader(one_read, world.runtime, 10_000)  # type: ignore[arg-type]
+    reader = SegmentReader(one_read, world.runtime, 10_000, Doubts(world.runtime, 30.0))  # type: ignore[arg-type]
     layout = reader.layout(found, stream)
     await reader.batches(layout, 0, len(values))
     assert len(layout.segments) > 3
@@ -310,10 +312,11 @@ async def test_memory_goes_back_to_the_system_when_much_was_let_go(
     await log.stop()
 
 
-async def test_memory_goes_back_to_the_system_once_after_the_last_append(
+async def test_memory_goes_back_to_the_system_in_each_while_without_appends(
     world: World, returned: list[float]
 ) -> None:
-    """Frames and answers, and the records of a topic that was deleted: caches do not know of those."""
+    """Frames and answers, and the records of a topic that was deleted: caches do not know of those. Requests
+    that cost much may come when there are no appends, and are no appends themselves."""
     log = world.log(cache_idle_seconds=IDLE)
     await log.start()
     [stream] = await log.create_streams(1)
@@ -324,10 +327,11 @@ async def test_memory_goes_back_to_the_system_once_after_the_last_append(
     for _ in range(20):  # consumers poll on
         await asyncio.sleep(IDLE / 5)
         await read(log, stream, 0)
-    assert len(returned) == 1
+    assert len(returned) > 1
+    before = len(returned)
     await append(log, stream, batch_bytes([b"v"]))
     await asyncio.sleep(4 * IDLE)
-    assert len(returned) == 2
+    assert len(returned) > before
     await log.stop()
 
 
@@ -365,8 +369,8 @@ async def test_footers_that_nobody_uses_are_let_go() -> None:
 
 PROGRAM = """
 import re
-from dray.daemon.process import tune_memory
-from dray.runtime.memory import give_back
+from dray.daemons.assembly.process import tune_memory
+from dray.base.runtime.system import give_back
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, Trap
@@ -25,11 +26,12 @@ from tests.unit.log.packing_harness import (
     streams_of,
 )
 
-from dray.log.jobs import Job, JobState
+from dray.kafka.records import stamp_append_time, validate
+from dray.log.jobs import packing
+from dray.log.jobs.machine import Job, JobState
+from dray.log.wal import object_path
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Limits
-from dray.records import stamp_append_time, validate
-from dray.wal import object_path
 
 
 @pytest.fixture
@@ -309,9 +311,14 @@ async def _die_in_a_pack(world: World, calls: int, *, answered: bool) -> tuple[l
     log = carrying(world)
     streams = await fill(log, 2)
     killer = Killer(world, calls, answered=answered)
+    others = asyncio.all_tasks()
     packing = asyncio.ensure_future(pack(log))
     await asyncio.wait([packing], timeout=60.0)
-    packing.cancel()
+    dying = asyncio.all_tasks() - others  # barriers that are never answered too
+    for task in dying:
+        task.cancel()
+    if dying:
+        await asyncio.wait(dying, timeout=1.0)
     return streams, killer.made
 
 
@@ -325,7 +332,7 @@ async def test_a_packer_may_be_killed_between_any_two_steps(world: World, answer
         for stream in streams:
             assert await read_all(killed, stream) == READ, calls
         await collect(killed)
-        other = killed.log(carry=None)
+        other = killed.log(carry_bytes=0)
         await pack(other)
         await pack(other)
         for stream in streams:
@@ -353,3 +360,23 @@ async def test_what_is_appended_meanwhile_is_not_packed_away(world: World) -> No
 def test_a_pack_lies_where_other_objects_do() -> None:
     """So that the audit of the bucket finds it."""
     assert object_path("local", 0, 0, keys.wal_id_of(f"{keys.STAGING}{'0' * 32}")).startswith("wal/v1/")
+
+
+async def test_many_entries_are_looked_at_beside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a stream carries thousands, a look would hold it for a second, and appends with it."""
+    monkeypatch.setattr(packing, "_AT_ONCE", 3)
+    log = carrying(world)
+    [stream] = await fill(log)
+    away: list[str] = []
+    kept = world.runtime.in_thread
+
+    async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+        away.append(function.__name__)
+        return await kept(function, *arguments)
+
+    monkeypatch.setattr(world.runtime, "in_thread", in_thread)
+    await append(log, stream, batch_bytes([b"e"], producer=(9, 0, 4)))
+    await pack(log)
+    assert {"of", "_carried", "_cut", "_references", "put"} <= set(away)

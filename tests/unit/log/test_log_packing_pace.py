@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.services.room_settings import EMBEDDED
 from tests.unit.log.packing_harness import carrying, check, fill, pack, packing_world
 
-from dray.log.carry import EMBEDDED, CarriedBacklog
-from dray.log.packing_pace import BUSY_SECONDS, PackingPace, share_of_time
-from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.log.append.carry import CarriedBacklog
+from dray.log.jobs.packing import BUSY_SECONDS, PackingPace, share_of_time
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 BOUND = 1000
 WORK = 0.01
@@ -21,7 +22,7 @@ def rest_after_work(carried: int, idle: float = 0.0, work: float = WORK) -> floa
 
     async def measure() -> float:
         runtime = SimulatedRuntime(1)
-        backlog = CarriedBacklog(replace(EMBEDDED, backlog=BOUND))
+        backlog = CarriedBacklog(replace(EMBEDDED, backlog=BOUND, entry_bytes=0))
         pace = PackingPace(runtime, backlog)
         pace.begin()
         await runtime.sleep(work)

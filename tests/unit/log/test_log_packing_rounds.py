@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services.room_settings import EMBEDDED
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes
 from tests.unit.log.packing_harness import (
@@ -24,10 +25,10 @@ from tests.unit.log.packing_harness import (
     streams_of,
 )
 
-from dray.log.carried_survey import CarriedSurvey, survey_carried
-from dray.log.carry import EMBEDDED
+from dray.log.append.carried_hints import CarriedSurvey, survey_carried
 from dray.log.stream_store import StreamStore, StreamView
 from dray.metadata import keys
+from dray.metadata.contract import StoredValue
 from dray.objects.contract import ObjectError
 
 AWAY = "carried entries are not packed: small appends go on as far as their bound"
@@ -74,7 +75,7 @@ async def test_while_nothing_is_carried_all_that_was_is_packed(world: World) -> 
     streams = await fill(before, 2)
     await before.stop()
     assert len(world.keys(keys.CARRIED)) == 2
-    after = world.log(carry=None)
+    after = world.log(carry_bytes=0)
     await pack(after)
     await pack(after)
     for stream in streams:
@@ -140,14 +141,14 @@ async def test_the_way_back_is_found_in_a_cluster_that_goes_on(world: World) -> 
     hints away, while the last still carries."""
     last = carrying(world)
     [stream] = await fill(last)
-    first = world.log(carry=None)
+    first = world.log(carry_bytes=0)
     for _ in range(3):
         await pack(first)
     assert await survey_carried(streams_of(world)) == CarriedSurvey()
     assert world.keys(keys.CARRIED) == []
     await append(last, stream, batch_bytes([b"e"], producer=(9, 0, 4)))
     await last.stop()
-    for log in (world.log(carry=None), first):
+    for log in (world.log(carry_bytes=0), first):
         for _ in range(3):
             await pack(log)
     assert await survey_carried(streams_of(world)) == CarriedSurvey()
@@ -172,7 +173,7 @@ async def test_carrying_that_ends_and_begins_again_is_found(world: World) -> Non
 
 
 async def test_what_earlier_lives_have_carried_counts_against_the_bound(world: World) -> None:
-    limits = replace(EMBEDDED, backlog=1000, stream_backlog=1000)
+    limits = replace(EMBEDDED, backlog=1000, stream_backlog=1000, entry_bytes=0)
     streams: list[int] = []
     for _ in range(5):
         log = world.log(carry=limits)
@@ -229,18 +230,19 @@ async def test_what_is_appended_during_a_look_is_counted(
     log = carrying(world)
     [stream] = await fill(log)
     await asyncio.sleep(LIMITS.pack_seconds + 1)
-    kept, looks = StreamStore.view, 0
+    kept, looks = StreamStore.records, 0
 
-    async def view(self: StreamStore, asked: int) -> StreamView | None:
+    async def records(self: StreamStore, asked: int) -> list[StoredValue]:
         nonlocal looks
         found = await kept(self, asked)
         looks += 1
-        if found is not None and looks == 3:
-            assert not any(entry.value.is_carried for entry in found.entries), "it is packed by now"
+        view = StreamView.of(asked, found)
+        if view is not None and looks == 3:
+            assert not any(entry.value.is_carried for entry in view.entries), "it is packed by now"
             await append(log, stream, batch_bytes([b"e"], producer=(9, 0, 4)))
         return found
 
-    monkeypatch.setattr(StreamStore, "view", view)
+    monkeypatch.setattr(StreamStore, "records", records)
     await pack(log)
     assert looks >= 3
     assert await carried_by(world, stream) > 0

@@ -9,14 +9,14 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, read_patiently
 from tests.unit.log.parquet_harness import TIME, a_batch, all_of, compact, drop, entries_of, filled, read_on
 
+from dray.kafka.records import decode, encode, stamp_append_time, twin, validate
+from dray.kafka.records.columns import Record
 from dray.log import Log
-from dray.log.parquet_cache import Batches
+from dray.log.read.parquet_cache import Batches
 from dray.log.types import ObjectCorrupt, ReadRequest, TimestampedOffset
-from dray.records import decode, encode, stamp_append_time, twin, validate
-from dray.records.columns import Record
 
 
 @pytest.mark.parametrize("max_bytes", [1, 500, 2_000, EVERYTHING])
@@ -102,7 +102,7 @@ async def test_two_consumers_at_once_read_once(log: Log, world: World) -> None:
 async def test_what_is_kept_is_bounded(log: Log, world: World, small_groups: None) -> None:
     stream = await filled(log, 40)
     entry = await compact(world, stream, (await entries_of(world, stream))[:39])
-    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=4000, parquet_groups_ahead=2)
+    reader = world.log(tail_cache_bytes=0, compacted_cache_bytes=4000, parquet_groups_ahead=2)
     wanted = await read_on(reader, stream, 0, 300)
     assert len(wanted) == 160
     kept = reader._reader.parquet
@@ -146,7 +146,7 @@ async def test_many_partitions_at_once_do_not_drive_each_other_out(
         entry = await compact(world, stream, (await entries_of(world, stream))[:11])
     groups = entry.row_groups()
     two = 5 * max(group.raw_bytes for group in groups) // 2  # rebuilt from tiny batches, they take a bit more
-    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=two, parquet_groups_ahead=0)
+    reader = world.log(tail_cache_bytes=0, compacted_cache_bytes=two, parquet_groups_ahead=0)
     offsets = dict.fromkeys(streams, 0)
     for _ in range(100):
         # In turns, as clients do.
@@ -179,7 +179,7 @@ async def test_nothing_is_read_ahead_at_the_price_of_what_is_in_use(
         entry = await compact(world, stream, (await entries_of(world, stream))[:29])
     groups = entry.row_groups()
     room = 5 * max(group.raw_bytes for group in groups)  # for three in use, and one or two beside them
-    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=room, parquet_groups_ahead=2)
+    reader = world.log(tail_cache_bytes=0, compacted_cache_bytes=room, parquet_groups_ahead=2)
     offsets = dict.fromkeys(streams, 0)
     while any(offset < entry.end for offset in offsets.values()):
         for stream in streams:
@@ -212,7 +212,7 @@ async def test_through_a_merge(log: Log, world: World, small_groups: None) -> No
     entries = await entries_of(world, stream)
     first = await compact(world, stream, entries[:10])
     second = await compact(world, stream, entries[10:19], job=2)
-    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=0, parquet_groups_ahead=0)
+    reader = world.log(tail_cache_bytes=0, compacted_cache_bytes=0, parquet_groups_ahead=0)
     wanted = await read_on(reader, stream, 0)
     await compact(world, stream, [first, second], job=3)
     await drop(world, [first, second])
@@ -229,7 +229,7 @@ async def test_damage_is_named_and_never_served(log: Log, world: World, place: s
     else:
         middle = group.position + group.length // 2
         world.corrupt(entry.path, entry.file_size - 7 if place == "footer" else middle)
-    result = await read(world.log(tail_cache_bytes=0), stream, 3)
+    result = await read_patiently(world.log(tail_cache_bytes=0), stream, 3)
     assert isinstance(result.error, ObjectCorrupt)
     assert entry.path in str(result.error)
     assert not result.buffers
@@ -243,7 +243,7 @@ async def test_a_flipped_bit_anywhere(log: Log, world: World) -> None:
     noticed = 0
     for position in range(4, entry.file_size, 11):
         world.corrupt(entry.path, position)
-        result = await read(world.log(tail_cache_bytes=0), stream, 0)
+        result = await read_patiently(world.log(tail_cache_bytes=0), stream, 0)
         if result.error is None:
             assert all_of(result) == wanted, position
         else:
@@ -259,7 +259,7 @@ async def test_a_file_that_is_another(log: Log, world: World) -> None:
     entry = await compact(world, stream, (await entries_of(world, stream))[:8])
     foreign = await compact(world, other, (await entries_of(world, other))[3:11])
     world.bucket.put(entry.path, bytes(world.bucket.objects[foreign.path].data), 0)
-    result = await read(world.log(tail_cache_bytes=0), stream, 0)
+    result = await read_patiently(world.log(tail_cache_bytes=0), stream, 0)
     assert isinstance(result.error, ObjectCorrupt)
 
 
@@ -315,7 +315,7 @@ async def test_a_batch_above_the_limit_comes_alone_wherever_it_lies(
 
 def test_arrow_is_not_loaded_before_it_is_needed() -> None:
     """A broker without compacted files does not pay for it."""
-    code = "import sys, dray.log, dray.daemon.node; print('pyarrow' in sys.modules)"
+    code = "import sys, dray.log, dray.daemons.broker.node; print('pyarrow' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True
     )

@@ -20,13 +20,13 @@ from tests.unit.log.harness import (
     values_in,
 )
 
+from dray.kafka.records import twin
 from dray.log import Log, LogObserver
-from dray.log.append import PendingBatch
+from dray.log.append.chunks import PendingBatch
 from dray.log.types import AppendResult, LogUnavailable
+from dray.log.wal import decode, parse_object_path
 from dray.metadata import keys
 from dray.metadata.contract import Limits
-from dray.records import twin
-from dray.wal import decode, parse_object_path
 
 STEP = len(batch_bytes([b"0"]))
 
@@ -118,7 +118,7 @@ async def test_under_load_an_object_stays_open_for_as_long_as_more_keep_coming(w
 
 
 async def test_the_linger_is_kept_and_is_the_longest_wait(world: World) -> None:
-    log = world.log(linger_seconds=0.25)
+    log = world.log(flush_linger=0.25)
     [stream] = await log.create_streams(1)
     began = now()
     first = start_append(log, stream, batch(0))
@@ -132,13 +132,69 @@ async def test_the_linger_is_kept_and_is_the_longest_wait(world: World) -> None:
     assert await objects_of(world, log, stream) == [[0, 1], [2]]
 
 
+async def test_a_producer_that_is_alone_waits_for_company_once(world: World) -> None:
+    """It sends nothing before its answer: each object has one batch, with a linger or without."""
+    log = world.log(flush_linger=0.25)
+    [stream] = await log.create_streams(1)
+    waits = []
+    for number in range(4):
+        began = now()
+        await start_append(log, stream, batch(number))
+        waits.append(now() - began)
+    assert waits == pytest.approx([0.25, 0.0, 0.0, 0.0])
+
+
+async def test_what_one_producer_sends_before_an_answer_goes_at_once(world: World) -> None:
+    """A window of several batches, and more than half a MiB: none of it waits, and objects are as many."""
+    log = world.log(flush_linger=0.25)
+    [stream] = await log.create_streams(1)
+    large = batch_bytes([b"x" * 200_000])
+    waits = []
+    for _ in range(3):
+        began = now()
+        await asyncio.gather(*(start_append(log, stream, large) for _ in range(4)))
+        waits.append(now() - began)
+    assert waits == pytest.approx([0.25, 0.0, 0.0], abs=0.02), "but for what a thread takes"
+    assert [len(offsets) for offsets in await objects_of(world, log, stream)] == [4, 4, 4]
+
+
+async def test_what_came_while_one_producers_object_was_uploaded_goes_with_its_end(world: World) -> None:
+    log = world.log(flush_linger=60.0)
+    [stream] = await log.create_streams(1)
+    large = batch_bytes([b"x" * 600_000])
+    first = start_append(log, stream, large)
+    await asyncio.sleep(60.0)
+    await first
+    upload = world.objects.hold("put")
+    second = start_append(log, stream, large)
+    await upload.reached()
+    third = start_append(log, stream, large)
+    began = now()
+    upload.release()
+    await asyncio.gather(second, third)
+    assert now() - began == pytest.approx(0.0, abs=0.02), "but for what a thread takes"
+
+
+async def test_producers_of_several_streams_wait_for_one_another(world: World) -> None:
+    """An object for each of them would be a request to the store for each."""
+    log = world.log(flush_linger=0.25)
+    streams = (await log.create_streams(2 * DOMAINS))[::DOMAINS]
+    for _ in range(3):
+        began = now()
+        first = start_append(log, streams[0], batch(0))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(first, start_append(log, streams[1], batch(0)))
+        assert now() - began == pytest.approx(0.25)
+    assert len(world.bucket.objects) == 3
+
+
 @pytest.mark.parametrize(
     ("bound", "per_object"),
-    [({"max_object_bytes": 3 * STEP}, 3), ({"max_commit_bytes": 4 * 48}, 4)],
+    [({"object_bytes": 3 * STEP}, 3), ({"max_commit_bytes": 4 * 48}, 4)],
     ids=["bytes", "batches"],
 )
 async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, Any], per_object: int) -> None:
-    log = world.log(linger_seconds=60.0, **bound)
+    log = world.log(flush_linger=60.0, **bound)
     [stream] = await log.create_streams(1)
     began = now()
     appends = [start_append(log, stream, batch(number % 10)) for number in range(2 * per_object)]
@@ -149,7 +205,7 @@ async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, An
 
 async def test_an_object_is_for_no_more_streams_than_a_write_can_hold() -> None:
     world = World(limits=Limits(operations=40, value_bytes=1 << 20))
-    log = world.log(linger_seconds=60.0)
+    log = world.log(flush_linger=60.0)
     streams = (await log.create_streams(8 * DOMAINS))[::DOMAINS]
     appends = [start_append(log, stream, batch()) for stream in streams]
     await asyncio.gather(*appends)
@@ -158,7 +214,7 @@ async def test_an_object_is_for_no_more_streams_than_a_write_can_hold() -> None:
 
 async def test_an_object_has_no_more_batches_than_a_write_can_hold_twice() -> None:
     world = World(limits=Limits(operations=1000, value_bytes=1024 + 2 * 4 * 48))
-    log = world.log(linger_seconds=60.0)
+    log = world.log(flush_linger=60.0)
     [stream] = await log.create_streams(1)
     appends = [start_append(log, stream, batch(number)) for number in range(8)]
     await asyncio.gather(*appends)
@@ -176,7 +232,7 @@ async def test_a_large_object_is_encoded_off_the_loop(log: Log, world: World) ->
 
 
 async def test_uploads_in_flight_are_bounded(world: World) -> None:
-    log = world.log(max_object_bytes=1, uploads_in_flight=3)
+    log = world.log(object_bytes=1, uploads_in_flight=3)
     [stream] = await log.create_streams(1)
     held = [world.objects.hold("put") for _ in range(8)]
     appends = [start_append(log, stream, batch(number)) for number in range(8)]
@@ -189,7 +245,7 @@ async def test_uploads_in_flight_are_bounded(world: World) -> None:
 
 
 async def test_objects_are_committed_in_the_order_in_which_they_closed(world: World) -> None:
-    log = world.log(max_object_bytes=1)
+    log = world.log(object_bytes=1)
     [stream] = await log.create_streams(1)
     first_upload = world.objects.hold("put")
     first = start_append(log, stream, batch(0))
@@ -206,7 +262,7 @@ async def test_objects_are_committed_in_the_order_in_which_they_closed(world: Wo
 
 async def test_an_object_that_fails_holds_up_nobody_and_lets_nobody_pass(world: World) -> None:
     """The middle one of three fails while the first is still on its way."""
-    log = world.log(max_object_bytes=1)
+    log = world.log(object_bytes=1)
     [stream] = await log.create_streams(1)
     slow = world.objects.hold("put")
     first = start_append(log, stream, batch(0))
@@ -226,7 +282,7 @@ async def test_an_object_that_fails_holds_up_nobody_and_lets_nobody_pass(world: 
 
 
 async def test_stopping_flushes_commits_and_settles(world: World) -> None:
-    log = world.log(linger_seconds=60.0, settle_seconds=60.0)
+    log = world.log(flush_linger=60.0, settle_seconds=60.0)
     await log.start()
     streams = await log.create_streams(3)
     appends = [start_append(log, stream, batch(number)) for number in range(4) for stream in streams]
@@ -240,7 +296,7 @@ async def test_stopping_flushes_commits_and_settles(world: World) -> None:
 
 
 async def test_stopping_waits_for_what_is_in_flight(world: World) -> None:
-    log = world.log(max_object_bytes=1, uploads_in_flight=2)
+    log = world.log(object_bytes=1, uploads_in_flight=2)
     [stream] = await log.create_streams(1)
     held = world.objects.hold("put")
     appends = [start_append(log, stream, batch(number)) for number in range(6)]
@@ -256,7 +312,7 @@ async def test_stopping_waits_for_what_is_in_flight(world: World) -> None:
 
 
 async def test_a_failed_upload_is_retriable_and_leaves_nothing(world: World) -> None:
-    log = world.log(grace_seconds=0.0)
+    log = world.log(collect_grace=0.0)
     [stream] = await log.create_streams(1)
     for fate in (Fate.REFUSE, Fate.LOSE, Fate.LOSE_REPLY):
         world.objects.trap(fate, "put")

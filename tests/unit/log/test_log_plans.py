@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes
 from tests.unit.log.parquet_harness import compact, entries_of
 
+from dray.kafka.records import read_header
 from dray.log import Log
-from dray.log.plans import EmptyPlan, ParquetPlan, ReadPlan, TailPlan, WalPlan
+from dray.log.read.plans import EmptyPlan, ParquetPlan, ReadPlan, TailPlan, WalPlan
 from dray.log.types import ReadRequest
-from dray.records import read_header
 
 
 async def filled(log: Log, count: int = 4) -> int:

@@ -9,8 +9,8 @@ from tests.simulation.scripted import Fate
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log, LogObserver
+from dray.log.read.waiting import Wakeups
 from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, ReadResult, StreamClosed
-from dray.log.wakeups import Wakeups
 
 MINUTE_MS = 60_000
 
@@ -73,6 +73,7 @@ async def test_a_watch_that_is_silent_is_no_proof(world: World) -> None:
     await reader.start()
     writer = world.log()
     [stream] = await writer.create_streams(1)
+    await poll(reader, [stream], 0, max_wait_ms=0)
     polling = await soon(poll(reader, [stream], 0, max_wait_ms=5_000))
     await append(writer, stream, batch_bytes([b"v"]))
     await asyncio.wait([polling], timeout=4)
@@ -208,7 +209,12 @@ async def test_polls_are_counted_while_they_wait(world: World) -> None:
 
 async def test_a_poll_that_is_cancelled_leaves_nothing_behind() -> None:
     wakeups = Wakeups()
-    waiting = await soon(wakeups.wait([1, 2], 60))
+
+    async def wait() -> None:
+        with wakeups.waiting([1, 2]) as waiter:
+            await wakeups.sleep(waiter, 60)
+
+    waiting = await soon(wait())
     assert (wakeups.streams(), wakeups.count) == ([1, 2], 1)
     waiting.cancel()
     await asyncio.wait([waiting])

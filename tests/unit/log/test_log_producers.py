@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.log.append.failed_sequences import FailedSequences
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
-from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import (
     REMEMBERED_BATCHES,
     ProducerSnapshot,
@@ -324,3 +324,16 @@ def test_what_is_expected_of_an_epoch_that_begins_is_its_first() -> None:
     states.record(reference(0, count=3, epoch=1), 0, 0)
     assert states.expected(reference(9, epoch=1)) == 3
     assert states.expected(reference(9, epoch=2)) == 0
+
+
+def test_a_gap_is_looked_at_for_so_long_from_when_it_was_first_seen() -> None:
+    failed = FailedSequences(limit=2)
+    assert failed.young_gap(1, reference(7), 5, 0, 100) is not None
+    assert failed.young_gap(1, reference(6), 5, 99, 100) is not None
+    assert failed.young_gap(1, reference(6), 5, 100, 100) is None
+    assert failed.young_gap(1, reference(8), 7, 100, 100) is not None, "that is another gap"
+    assert failed.young_gap(1, reference(8, epoch=1), 7, 250, 100) is not None, "and so is this"
+    assert failed.young_gap(1, reference(4), 7, 0, 100) is None, "an older sequence is no gap"
+    assert failed.young_gap(1, reference(8, producer=2), 7, 250, 100) is not None
+    assert failed.young_gap(1, reference(8, producer=3), 7, 250, 100) is not None
+    assert failed.young_gap(1, reference(8, epoch=1), 7, 400, 100) is not None, "it was forgotten"

@@ -10,12 +10,24 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.simulation.scripted import Fate
-from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
+from tests.simulation.scripted import Fate, Lie
+from tests.unit.log.harness import (
+    EVERYTHING,
+    World,
+    append,
+    batch_bytes,
+    read,
+    read_patiently,
+    soon,
+    values_in,
+)
 
-from dray.log import Log, segments
+from dray.kafka.records.header import LEADER_EPOCH
+from dray.log import Log
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
-from dray.log.segments import EntryLayout
+from dray.log.read import segments
+from dray.log.read.doubts import InDoubt
+from dray.log.read.segments import EntryLayout
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
 from dray.objects.contract import OwnBuffer
 
@@ -141,7 +153,7 @@ async def test_a_damaged_neighbour_does_not_spoil_the_others(log: Log, world: Wo
     world.corrupt(path, damaged.position + damaged.length - 1)
     requests = [ReadRequest(stream, 0, 1000) for stream in streams]
     found = await reader.fetch(requests, min_bytes=1, max_bytes=10_000, max_wait_ms=0)
-    assert [type(result.error) for result in found] == [type(None), ObjectCorrupt, type(None)]
+    assert [type(result.error) for result in found] == [type(None), InDoubt, type(None)]
 
 
 async def neighbours(log: Log, count: int) -> list[int]:
@@ -150,6 +162,62 @@ async def neighbours(log: Log, count: int) -> list[int]:
     streams = [stream for stream in every if stream % log._domains == 0]
     await asyncio.gather(*[append(log, stream, batch_bytes([b"x" * 100])) for stream in streams])
     return streams
+
+
+async def test_a_doubted_neighbour_is_read_by_itself_in_its_turn(
+    log: Log, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together with others it would be asked for without a pause."""
+    bad, good = await neighbours(log, 2)
+    reader = world.log(tail_cache_bytes=0)
+    world.objects.lies += [Lie.FLIP] * 3
+    assert isinstance((await read(reader, bad, 0)).error, InDoubt)
+    calls = []
+    get_ranges = world.objects.get_ranges
+
+    async def counted(path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
+        calls.append((len(ranges), world.runtime.monotonic()))
+        return await get_ranges(path, ranges)
+
+    monkeypatch.setattr(world.objects, "get_ranges", counted)
+    both = [ReadRequest(bad, 0, 1000), ReadRequest(good, 0, 1000)]
+    await reader.fetch(both, min_bytes=1, max_bytes=10_000, max_wait_ms=500)
+    await asyncio.sleep(5)
+    [(alone, at), (doubted, later)] = calls
+    assert (alone, doubted) == (1, 1)
+    assert at < later
+
+
+async def test_the_epoch_of_a_stream_that_was_dropped_from_memory_is_not_guessed(
+    log: Log, world: World
+) -> None:
+    """A stream that began elsewhere has another than most, and a layout in memory keeps what it was told."""
+    [stream] = await neighbours(log, 1)
+    reader = world.log(tail_cache_bytes=0)._reader
+    await reader.refresh(stream)
+    assert reader.leader_epoch(stream) == LEADER_EPOCH
+    reader.forget(stream)
+    with pytest.raises(LogUnavailable, match="dropped from memory"):
+        reader.leader_epoch(stream)
+
+
+async def test_what_is_dropped_while_an_entry_is_looked_for_keeps_its_epoch(
+    log: Log, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [stream] = await neighbours(log, 1)
+    reader = world.log(tail_cache_bytes=0)._reader
+    await reader.refresh(stream)
+    reader.forget_entries(stream)
+    find = reader.find
+
+    async def found(*arguments: Any) -> IndexEntry:
+        entry = await find(*arguments)
+        reader.forget(stream)
+        return entry
+
+    monkeypatch.setattr(reader, "find", found)
+    plan = await reader.plan(ReadRequest(stream, 0, 1000), 1000, at_least_one=True)
+    assert len(await plan.read()) > 0
 
 
 async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segments: None) -> None:
@@ -184,7 +252,7 @@ async def test_a_damaged_batch_is_named_and_never_served(log: Log, world: World,
         target, second.length - 1
     )
     world.corrupt(path, second.position + place)
-    result = await read(reader, stream, 1)
+    result = await read_patiently(reader, stream, 1)
     assert isinstance(result.error, ObjectCorrupt)
     assert path in str(result.error)
     assert not result.buffers
@@ -199,7 +267,7 @@ async def test_every_byte_of_a_batch_is_checked_or_patched(log: Log, world: Worl
     good = world.bucket.objects[path].data
     for place in range(batch.length):
         world.corrupt(path, batch.position + place)
-        result = await read(world.log(), stream, 0)
+        result = await read_patiently(world.log(), stream, 0)
         if result.error is None:
             assert values_in(result) == [(0, b"000")], f"byte {place} is served as it is"
         else:
@@ -211,7 +279,7 @@ async def test_an_object_cut_short_is_named(log: Log, world: World) -> None:
     stream = await fill(log, 2)
     [path] = world.bucket.objects
     world.bucket.put(path, world.bucket.objects[path].data[:-100], 0)
-    result = await read(world.log(), stream, 0)
+    result = await read_patiently(world.log(), stream, 0)
     assert isinstance(result.error, ObjectCorrupt)
     assert path in str(result.error)
 
@@ -221,7 +289,7 @@ async def test_an_object_that_vanished_is_not_out_of_range(log: Log, world: Worl
     stream = await fill(log, 2)
     [path] = world.bucket.objects
     world.bucket.delete(path)
-    result = await read(world.log(), stream, 0)
+    result = await read_patiently(world.log(), stream, 0)
     assert isinstance(result.error, ObjectCorrupt)
 
 

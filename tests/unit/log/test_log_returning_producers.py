@@ -9,15 +9,16 @@ from random import Random
 from statistics import mean
 
 import pytest
+from tests.services.room_settings import EMBEDDED
 from tests.unit.log.harness import QUICK, World, append, batch_bytes, start_append
 
 from dray.log import Log, LogObserver
-from dray.log.carry import EMBEDDED, CarryLimits
-from dray.log.returning_producers import (
+from dray.log.append.carry import (
     FEWEST_RETURNS,
     LEAST_SECONDS,
     MOST_RETURNS,
     MOST_SECONDS,
+    CarryLimits,
     ReturningProducers,
 )
 from dray.metadata.contract import Operation, Outcome

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, soon, values_in
 
+from dray.base.runtime import AnswerRoom, EndlessRoom
 from dray.log import Log
 from dray.log.types import OffsetOutOfRange, ReadRequest, ReadResult
-from dray.runtime import AnswerRoom, EndlessRoom
 
 BATCH = len(batch_bytes([b"v"]))
 

@@ -11,12 +11,12 @@ from tests.simulation.scripted import Fate, Trap
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Log
-from dray.log.stage_ahead import SOON_SECONDS, AheadPolicy, StagedMark
+from dray.log.append.stage_ahead import SOON_SECONDS, AheadPolicy, StagedMark
 from dray.log.types import LogUnavailable
+from dray.log.wal import WalObject, decode
 from dray.log.wal_keys import Staging
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.wal import WalObject, decode
 
 DAY_MS = 24 * 3_600_000
 

@@ -10,15 +10,15 @@ from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Log
-from dray.log.counters import IdCounter, encode
 from dray.log.entries import EntryKind
-from dray.log.jobs import Compaction, Input, Job, JobState
-from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
+from dray.log.jobs.machine import Compaction, Input, Job, JobState
+from dray.log.life.counters import IdCounter, encode
+from dray.log.life.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.types import Bounds, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.metadata.update import MOST_FAILURES
-from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 KEY = "/dray/v1/counters/test"
 DAY = 24 * 3600.0
@@ -199,7 +199,7 @@ async def test_an_append_under_way_is_refused_when_its_stream_closes(log: Log, w
 
 async def test_sweeping_lets_go_of_everything_but_the_closed_mark() -> None:
     world = World(limits=Limits(operations=20, value_bytes=1 << 20))
-    log = world.log(grace_seconds=0.0)
+    log = world.log(collect_grace=0.0)
     kept, swept = await log.create_streams(2)
     for number in range(15):
         await append(log, kept, batch_bytes([b"k%d" % number]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.unit.log.harness import World, append, batch_bytes, soon, start_appen
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
-from dray.simulation.kernel.loop import run
+from dray_simulation.kernel.loop import run
 
 # Batches, and whether the one before it lies in another object.
 histories = st.lists(
@@ -142,10 +143,15 @@ async def test_an_object_that_is_gone_is_damage_and_not_a_store_that_is_away(wor
     [stream] = await log.create_streams(1)
     await append(log, stream, batch_bytes([b"a", b"b"], timestamps=[5, 10]))
     away = world.log()
-    world.objects.trap(Fate.REFUSE, "get")
+    for _ in range(5):
+        world.objects.trap(Fate.REFUSE, "get")
     with pytest.raises(LogUnavailable):
         await away.find_timestamp(stream, 7)
     assert await away.find_timestamp(stream, 7) == TimestampedOffset(1, 10)
     world.bucket.objects.clear()
+    reader = world.log()
     with pytest.raises(ObjectCorrupt, match="an object that is gone"):
-        await world.log().find_timestamp(stream, 7)
+        for _ in range(30):
+            with contextlib.suppress(LogUnavailable):
+                await reader.find_timestamp(stream, 7)
+            await asyncio.sleep(1)

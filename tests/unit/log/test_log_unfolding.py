@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.unit.log.harness import World, append, batch_bytes
 
+from dray.base.runtime import Allowance
+from dray.kafka.records import Codec, crc32c, unfolds_to
 from dray.log import Log
 from dray.log.types import TimestampedOffset
-from dray.records import Codec, crc32c, unfolds_to
-from dray.runtime import Allowance
 
 
 def lying(data: bytearray) -> bytearray:

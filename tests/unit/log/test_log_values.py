@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,7 @@ from tests.unit.log.stored_values import (
     WAL_ID,
 )
 
-from dray.log import counters, wal_keys
-from dray.log.cleaned import Cleaned, CleanPoint
+from dray.log import wal_keys
 from dray.log.entries import (
     BatchReference,
     EntryKind,
@@ -31,13 +31,15 @@ from dray.log.entries import (
     decode_start,
     pack_batches,
 )
-from dray.log.jobs import FileWritten, Job, JobState, advance, put_start
-from dray.log.lifecycle import note_closed
+from dray.log.jobs.cleaned import Cleaned, CleanPoint
+from dray.log.jobs.machine import FileWritten, Job, JobState, advance, put_start
+from dray.log.jobs.values import WrittenFile
+from dray.log.life import counters
+from dray.log.life.lifecycle import note_closed
+from dray.log.parquet.statistics import ColumnSizes, RowGroup
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
-from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue
-from dray.parquet.statistics import ColumnSizes, RowGroup
 
 
 def _snapshot() -> ProducerSnapshot:
@@ -123,7 +125,7 @@ def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
     newest = {
-        "log-index-entry": 5,
+        "log-index-entry": 6,
         "log-high-watermark": 3,
         "log-high-watermark-closed": 3,
         "log-job": 4,
@@ -240,6 +242,26 @@ def test_an_entry_with_holes_is_kept_as_format_4() -> None:
     for length in range(len(kept)):
         with pytest.raises(UnreadableValue):
             IndexEntry.decode(kept[:length])
+
+
+GAP_ID = UUID("5c1f0c3e-2f0b-4c57-9a53-3b3b63ff8a10")
+GAP_ENTRY = IndexEntry.parquet([ENTRY], GAP_ID, f"gaps/{GAP_ID.hex}", 0, 0, [])
+
+
+def test_a_gap_is_kept_as_format_6() -> None:
+    kept = (FIXTURES / "log-index-entry.v6.bin").read_bytes()
+    assert kept[:2] == b"\6\1"
+    assert IndexEntry.decode(kept) == GAP_ENTRY
+    assert GAP_ENTRY.encode() == kept
+    assert (GAP_ENTRY.is_gap, GAP_ENTRY.record_count, GAP_ENTRY.last_record) == (True, 0, 999)
+    assert not SPARSE_ENTRY.is_gap
+    for changed in (
+        b"\4" + kept[1:],
+        b"\6" + SPARSE_ENTRY.encode()[1:],
+        *(kept[:n] for n in range(len(kept))),
+    ):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(changed)
 
 
 @pytest.mark.parametrize(

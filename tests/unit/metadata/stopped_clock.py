@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
 
 
 class StoppedClock(SystemRuntime):

@@ -13,16 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from dray.cluster.broker import decode_broker
-from dray.cluster.bucket_owner import decode_owner
-from dray.cluster.clock_guard import decode_beat
-from dray.cluster.identity import decode_cluster
-from dray.groups.coordinator.lease import decode_holder
-from dray.log.jobs import Job
-from dray.log.written_file import WrittenFile
-from dray.metadata.codec import FROM_KEY, NOT_IF_NONE, HexUuid, JsonCodec
-from dray.metadata.values import FormatTooNew, UnreadableValue, ValueCorrupt
-from dray.topics.model import decode_tombstone, decode_topic
+from dray.broker.cluster.bucket_owner import decode_owner
+from dray.broker.cluster.clock_guard import decode_beat
+from dray.broker.cluster.identity import decode_cluster
+from dray.broker.cluster.membership import decode_broker
+from dray.broker.groups.coordinator.lease import decode_holder
+from dray.broker.topics.model import decode_tombstone, decode_topic
+from dray.log.jobs.machine import Job
+from dray.log.jobs.values import WrittenFile
+from dray.metadata.values import (
+    FROM_KEY,
+    NOT_IF_NONE,
+    FormatTooNew,
+    HexUuid,
+    JsonCodec,
+    UnreadableValue,
+    ValueCorrupt,
+)
 
 
 class Colour(Enum):

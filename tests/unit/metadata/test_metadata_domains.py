@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
 
-from dray.metadata.contract import ABSENT, Ambiguous, Change, MetadataStore, Outcome, Put, Unavailable
-from dray.metadata.domains import domains_writer
+from dray.base.runtime import SystemRuntime
+from dray.base.runtime.workers import Afterwards, Worker
+from dray.metadata.contract import (
+    ABSENT,
+    Ambiguous,
+    Change,
+    MetadataStore,
+    Outcome,
+    Put,
+    Unavailable,
+    domains_writer,
+)
 from dray.metadata.sqlite import SqliteStore
 from dray.metadata.sqlite.writer import AnyWrite, GroupWriter
-from dray.runtime import SystemRuntime
-from dray.runtime.workers import Afterwards, Worker
 
 
 @pytest.fixture(params=["memory", "sqlite"])

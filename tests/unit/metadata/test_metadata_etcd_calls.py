@@ -8,12 +8,13 @@ import grpc
 import pytest
 from tests.unit.metadata.etcd_fake import FakeEtcd, put_at
 
+from dray.base.config.kinds import Secret
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Ambiguous, Put, SessionEnded, Unavailable
 from dray.metadata.etcd import EtcdSettings
 from dray.metadata.etcd.calls import CannotLogIn
 from dray.metadata.etcd.store import EtcdStore
 from dray.metadata.etcd.wire import etcd_pb2 as wire
-from dray.runtime import SystemRuntime
 
 CODE = grpc.StatusCode
 
@@ -27,7 +28,7 @@ async def etcd() -> AsyncIterator[FakeEtcd]:
 @pytest.fixture
 async def store(etcd: FakeEtcd) -> AsyncIterator[EtcdStore]:
     runtime = SystemRuntime()
-    settings = EtcdSettings([f"127.0.0.1:{etcd.port}"], patience=2.0, serializable_reads=True)
+    settings = EtcdSettings(endpoints=[f"127.0.0.1:{etcd.port}"], patience=2.0, serializable_reads=True)
     store = EtcdStore(settings, runtime)
     yield store
     await store.close()
@@ -41,9 +42,11 @@ UNCLEAR = [
     (CODE.UNKNOWN, "anything"),
     (CODE.CANCELLED, "anything"),
 ]
+# etcd says so of writes that it has applied: it looks at its quota a second time after that.
+FULL = (CODE.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 
 
-@pytest.mark.parametrize("answer", UNCLEAR, ids=lambda answer: answer[1])
+@pytest.mark.parametrize("answer", [*UNCLEAR, FULL], ids=lambda answer: answer[1])
 async def test_an_unclear_write_is_never_sent_again(
     store: EtcdStore, etcd: FakeEtcd, answer: tuple[grpc.StatusCode, str]
 ) -> None:
@@ -72,6 +75,11 @@ async def test_a_write_that_was_refused_before_the_log_is_sent_again(
     [outcome] = await store.write(0, [Put("/a", b"")])
     assert outcome.applied
     assert etcd.count("Txn") == 3
+
+
+def as_user(etcd: FakeEtcd) -> EtcdSettings:
+    secrets = {"password": Secret("hidden")}
+    return EtcdSettings(endpoints=[f"127.0.0.1:{etcd.port}"], user="me", secrets=secrets)
 
 
 async def test_a_refusal_that_stays_is_unavailable_at_once(store: EtcdStore, etcd: FakeEtcd) -> None:
@@ -165,7 +173,10 @@ async def test_a_keep_alive_that_fails_is_unavailable(store: EtcdStore, etcd: Fa
 
 async def test_an_old_token_is_replaced_and_the_write_goes_on(etcd: FakeEtcd) -> None:
     runtime = SystemRuntime()
-    store = EtcdStore(EtcdSettings([f"127.0.0.1:{etcd.port}"], user="me", password="hidden"), runtime)
+    store = EtcdStore(
+        as_user(etcd),
+        runtime,
+    )
     await store.get(0, "/a")
     etcd.defaults["Authenticate"] = wire.AuthenticateResponse(token="newer")
     etcd.queued["Txn"].append((CODE.UNAUTHENTICATED, "etcdserver: invalid auth token"))
@@ -178,12 +189,18 @@ async def test_an_old_token_is_replaced_and_the_write_goes_on(etcd: FakeEtcd) ->
 
 async def test_a_log_in_that_fails_in_passing_is_tried_again_and_a_refused_one_is_not(etcd: FakeEtcd) -> None:
     runtime = SystemRuntime()
-    store = EtcdStore(EtcdSettings([f"127.0.0.1:{etcd.port}"], user="me", password="hidden"), runtime)
+    store = EtcdStore(
+        as_user(etcd),
+        runtime,
+    )
     etcd.queued["Authenticate"].append((CODE.UNAVAILABLE, "etcdserver: no leader"))
     await store.get(0, "/a")
     assert etcd.count("Authenticate") == 2
     await store.close()
-    other = EtcdStore(EtcdSettings([f"127.0.0.1:{etcd.port}"], user="me", password="hidden"), runtime)
+    other = EtcdStore(
+        as_user(etcd),
+        runtime,
+    )
     etcd.queued["Authenticate"].append((CODE.INVALID_ARGUMENT, "etcdserver: authentication failed"))
     with pytest.raises(CannotLogIn, match="authentication failed"):
         await other.get(0, "/a")

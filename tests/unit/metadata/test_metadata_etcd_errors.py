@@ -8,9 +8,10 @@ import grpc
 import pytest
 from tools import generate_etcd
 
-from dray.metadata.etcd.errors import Fault
-from dray.metadata.etcd.inspection import revokes_wrongly
+from dray.base.config.kinds import Secret
+from dray.metadata.etcd.calls import Fault
 from dray.metadata.etcd.settings import EtcdSettings
+from dray.metadata.etcd.store import revokes_wrongly
 
 ROOT = Path(__file__).parents[3]
 CODE = grpc.StatusCode
@@ -22,12 +23,12 @@ CODE = grpc.StatusCode
         (CODE.UNAVAILABLE, "etcdserver: no leader", True, False),
         (CODE.RESOURCE_EXHAUSTED, "etcdserver: too many requests", True, False),
         (CODE.UNAUTHENTICATED, "etcdserver: invalid auth token", True, False),
-        (CODE.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", False, True),
         (CODE.INVALID_ARGUMENT, "etcdserver: request is too large", False, True),
         (CODE.PERMISSION_DENIED, "etcdserver: permission denied", False, True),
         # Those that leave open whether a write happened.
         (CODE.UNAVAILABLE, "etcdserver: leader changed", False, False),
         (CODE.UNAVAILABLE, "etcdserver: request timed out", False, False),
+        (CODE.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", False, False),
         (CODE.UNAVAILABLE, "etcdserver: server stopped", False, False),
         (CODE.UNAVAILABLE, "Socket closed", False, False),
         (CODE.DEADLINE_EXCEEDED, "Deadline Exceeded", False, False),
@@ -65,7 +66,11 @@ def test_servers_that_revoke_leases_of_others(version: str, warned: bool) -> Non
 
 
 def test_settings_print_no_secret() -> None:
-    settings = EtcdSettings(["127.0.0.1:2379"], user="me", password="hidden-1", token="hidden-2")
+    settings = EtcdSettings(
+        endpoints=["127.0.0.1:2379"],
+        user="me",
+        secrets={"password": Secret("hidden-1"), "token": Secret("hidden-2")},
+    )
     assert "hidden" not in repr(settings)
 
 

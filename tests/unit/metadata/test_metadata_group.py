@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, SessionEnded
 from dray.metadata.memory import MemoryState
 from dray.metadata.sqlite import writer as writer_module
-from dray.metadata.sqlite.sessions import open_session, reap_sessions, remove_session, renew_session
-from dray.metadata.sqlite.writer import AnyWrite, Changed, GroupWriter, WriteJob
+from dray.metadata.sqlite.writer import (
+    AnyWrite,
+    Changed,
+    GroupWriter,
+    WriteJob,
+    open_session,
+    reap_sessions,
+    remove_session,
+    renew_session,
+)
 
 NOW = 1000.0
 KEYS = st.text("/a~", min_size=1, max_size=3)

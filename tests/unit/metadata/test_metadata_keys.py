@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.compaction.stream_memory import ABOVE_ALL, Hints
 from dray.metadata import keys
+from dray.tables.compaction.planning.stream_memory import ABOVE_ALL, Hints
 
 ID = UUID(int=5)
 WORDS = [

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.metadata.oxia_fake import FakeServer, FakeShard
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Put, Unavailable
 from dray.metadata.oxia import OxiaSettings
 from dray.metadata.oxia.errors import UnusableOxia
 from dray.metadata.oxia.server import SERVICES
 from dray.metadata.oxia.store import OxiaStore
-from dray.runtime import SystemRuntime
 
 PATIENCE = 60.0
 
@@ -26,7 +26,7 @@ def runtime() -> Iterator[SystemRuntime]:
 
 
 def settings(server: FakeServer) -> OxiaSettings:
-    return OxiaSettings([server.address], request_timeout=0.5, patience=5.0, first_answer=1.0)
+    return OxiaSettings(addresses=[server.address], request_timeout=0.5, patience=5.0, first_answer=1.0)
 
 
 async def opened(server: FakeServer, runtime: SystemRuntime) -> OxiaStore:

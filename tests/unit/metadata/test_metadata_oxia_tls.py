@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from tests.services.certificates import Certificates, make_certificates
+from tests.services.metadata import over_tls
 from tests.unit.metadata.oxia_fake import FakeServer, FakeShard
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Put
-from dray.metadata.oxia import OxiaSettings, OxiaTls
+from dray.metadata.oxia import OxiaSettings
 from dray.metadata.oxia.errors import UnusableOxia
 from dray.metadata.oxia.store import OxiaStore
-from dray.runtime import SystemRuntime
 
 
 @pytest.fixture
@@ -40,14 +42,14 @@ async def server(certificates: Certificates) -> AsyncIterator[FakeServer]:
     await server.stop()
 
 
-def settings(server: FakeServer, tls: OxiaTls | None) -> OxiaSettings:
-    return OxiaSettings([server.address], tls=tls, patience=1.0, first_answer=0.5)
+def settings(server: FakeServer, tls: dict[str, Any]) -> OxiaSettings:
+    return OxiaSettings(addresses=[server.address], **tls, patience=1.0, first_answer=0.5)
 
 
 async def test_both_sides_show_their_certificates(
     server: FakeServer, certificates: Certificates, runtime: SystemRuntime
 ) -> None:
-    tls = OxiaTls(certificates.authority, certificates.certificate, certificates.key)
+    tls = over_tls(certificates.authority, certificates.certificate, certificates.key)
     store = OxiaStore(settings(server, tls), runtime)
     await store.open()
     [outcome] = await store.write(0, [Put("/a", b"")])
@@ -58,7 +60,7 @@ async def test_both_sides_show_their_certificates(
 async def test_a_name_that_is_not_the_address(
     server: FakeServer, certificates: Certificates, runtime: SystemRuntime
 ) -> None:
-    tls = OxiaTls(certificates.authority, certificates.certificate, certificates.key, "localhost")
+    tls = over_tls(certificates.authority, certificates.certificate, certificates.key, "localhost")
     store = OxiaStore(settings(server, tls), runtime)
     await store.open()
     await store.close()
@@ -70,10 +72,10 @@ async def test_without_the_right_ones_nobody_answers(
 ) -> None:
     ours = (certificates.certificate, certificates.key)
     tls = {
-        "plain": lambda: None,
-        "without a certificate": lambda: OxiaTls(certificates.authority),
-        "another authority": lambda: OxiaTls(make_certificates(tmp_path).authority, *ours),
-        "another name": lambda: OxiaTls(certificates.authority, *ours, "elsewhere.example"),
+        "plain": dict[str, Any],
+        "without a certificate": lambda: over_tls(certificates.authority),
+        "another authority": lambda: over_tls(make_certificates(tmp_path).authority, *ours),
+        "another name": lambda: over_tls(certificates.authority, *ours, "elsewhere.example"),
     }[kind]()
     with pytest.raises(UnusableOxia, match="no Oxia server answers"):
         await OxiaStore(settings(server, tls), runtime).open()
@@ -81,4 +83,4 @@ async def test_without_the_right_ones_nobody_answers(
 
 async def test_a_file_that_is_not_there_is_named(server: FakeServer, runtime: SystemRuntime) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.pem"):
-        await OxiaStore(settings(server, OxiaTls(Path("nowhere.pem"))), runtime).open()
+        await OxiaStore(settings(server, over_tls(Path("nowhere.pem"))), runtime).open()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
+from dray.base.runtime.workers import PollingThread
 from dray.metadata.contract import Change, DeleteRange, Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import changes as changes_module
@@ -18,8 +20,6 @@ from dray.metadata.sqlite import writer as writer_module
 from dray.metadata.sqlite.changes import _Tail
 from dray.metadata.sqlite.schema import connect_reader
 from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH
-from dray.runtime import SystemRuntime
-from dray.runtime.workers import PollingThread
 
 QUICK = SqliteSettings(watch_interval=0.001)
 

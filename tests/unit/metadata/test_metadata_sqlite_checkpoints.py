@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import checkpoints as checkpoints_module
 from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
 from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.schema import connect_checkpointer, connect_reader
-from dray.runtime import SystemRuntime
 
 PATIENCE = 60.0
 PAGES = 60

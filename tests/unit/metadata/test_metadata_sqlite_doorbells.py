@@ -13,12 +13,12 @@ from uuid import UUID
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata import keys
 from dray.metadata.contract import Change, Delete, DeleteRange, Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
-from dray.metadata.sqlite import doorbells as doorbells_module
-from dray.metadata.sqlite.doorbells import Doorbell, Neighbours, directory_of
-from dray.runtime import SystemRuntime
+from dray.metadata.sqlite import changes as doorbells_module
+from dray.metadata.sqlite.changes import Doorbell, Neighbours, directory_of
 
 PATIENCE = 60.0
 ONLY_RUNG = SqliteSettings(watch_interval=1000.0, quiet_interval=1000.0)

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Ambiguous, Outcome, Put, Unavailable
 from dray.metadata.sqlite import SqliteSettings, SqliteStore, UnusableFile
 from dray.metadata.sqlite import schema as schema_module
 from dray.metadata.sqlite import writer as writer_module
-from dray.runtime import SystemRuntime
+from dray.metadata.sqlite.schema import DamagedFile
 
 HASTY = SqliteSettings(upkeep_interval=0.01, lock_timeout=0.05, busy_timeout=0.05)
 
@@ -323,3 +324,56 @@ async def test_what_was_written_is_there_after_opening_again(path: Path, runtime
         assert (record.value, record.version) == (b"kept", first.version)
         [second] = await store.write(3, [Put("/a", b"new")])
         assert second.version > first.version
+
+
+async def filled(path: Path, runtime: SystemRuntime) -> None:
+    async with opened(path, runtime) as store:
+        await store.write(0, [Put(f"/dray/v1/topics/{number:05}", bytes(300)) for number in range(2000)])
+
+
+def zeroed(path: Path, share: float) -> None:
+    """From that share of its pages on."""
+    first = max(1, int(path.stat().st_size // 4096 * share)) * 4096
+    with path.open("r+b") as file:
+        file.seek(first)
+        file.write(bytes(path.stat().st_size - first))
+
+
+async def test_a_damaged_file_is_refused_before_it_serves(path: Path, runtime: SystemRuntime) -> None:
+    """A copy that was made while brokers wrote: most of it can be read."""
+    await filled(path, runtime)
+    zeroed(path, 0.5)
+    with pytest.raises(DamagedFile, match="drayd restore"):
+        async with opened(path, runtime):
+            pass
+
+
+async def test_an_index_that_does_not_fit_its_table_is_damage(path: Path, runtime: SystemRuntime) -> None:
+    """A look at the pages alone does not find it, and a point read would say that a key is not there."""
+    await filled(path, runtime)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute(
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = "
+        "'records_of_session') WHERE name = 'sqlite_autoindex_records_1'"
+    )
+    connection.close()
+    with pytest.raises(DamagedFile):
+        async with opened(path, runtime):
+            pass
+
+
+async def test_damage_that_shows_later_is_told(path: Path, runtime: SystemRuntime) -> None:
+    await filled(path, runtime)
+    told: list[str] = []
+    store = SqliteStore(path, runtime, HASTY, told.append)
+    await store.open()
+    try:
+        zeroed(path, 0.0)
+        with pytest.raises(DamagedFile):
+            await store.scan(0, "/dray/v1/", "/dray/v2/")
+        assert "is damaged" in told[0]
+        with pytest.raises(DamagedFile):
+            await store.write(0, [Put("/dray/v1/topics/00001", b"2", 1)])
+    finally:
+        await store.abandon()

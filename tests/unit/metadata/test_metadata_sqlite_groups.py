@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import ABSENT, Delete, Put
 from dray.metadata.sqlite import SqliteStore
 from dray.metadata.sqlite.writer import SMALL_ROWS
-from dray.runtime import SystemRuntime
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.contract import Ambiguous, Unavailable, WriteTooLarge
 from dray.metadata.update import (
     ALL_FAILURES,
@@ -15,7 +16,6 @@ from dray.metadata.update import (
     PAUSE_SECONDS,
     update,
 )
-from dray.runtime import SystemRuntime
 
 
 class CountingRuntime(SystemRuntime):

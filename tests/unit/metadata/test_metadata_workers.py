@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dray.runtime.workers import PollingThread, Worker, WorkItem
+from dray.base.runtime.workers import PollingThread, Worker, WorkItem
 
 
 class Number(WorkItem[int]):

@@ -10,13 +10,13 @@ from struct import pack
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from tests.unit.foreign.fixture_files import aiven_partition
+from tests.unit.migration.formats.fixture_files import aiven_partition
 from tests.unit.migration.sources import aiven_key
 
-from dray.foreign import walk_batches
-from dray.foreign.aiven import read_manifest, unwrap_key
-from dray.records import Codec
-from dray.records.compression import compress
+from dray.kafka.records import Codec
+from dray.kafka.records.compression import compress
+from dray.migration.formats import walk_batches
+from dray.migration.formats.aiven import read_manifest, unwrap_key
 
 
 def aiven_segment(data: bytes, chunk_bytes: int, rows_from: int = 1) -> dict[str, bytes]:

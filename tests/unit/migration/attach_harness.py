@@ -7,25 +7,25 @@ from dataclasses import replace
 from tests.services import room_settings
 from tests.unit.migration.sources import aiven_key, in_memory
 
-from dray.groups.offsets import CommittedOffset
-from dray.log.counters import IdCounter
+from dray.base.runtime import SystemRuntime
+from dray.broker.groups.offsets import CommittedOffset
+from dray.broker.topics import Topics
 from dray.log.entries import EntryKind
-from dray.log.foreign_ownership import ForeignOwnership
-from dray.log.foreign_segments import ForeignSegments
-from dray.log.lifecycle import Lifecycle
-from dray.log.retention import Retention
+from dray.log.life.counters import IdCounter
+from dray.log.life.lifecycle import Lifecycle
+from dray.log.life.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.migration.aiven_tiered import KeyRing
-from dray.migration.attach import FAILPOINTS, UPLOADS, Attacher, AttachOrder
-from dray.migration.inventory import Question, SourceLayout, take_inventory
-from dray.migration.offsets import GroupOffset
-from dray.migration.plan import AttachPlan, make_plan
-from dray.migration.reading import SourceReader
+from dray.migration.attach.aiven_tiered import KeyRing
+from dray.migration.attach.inventory import Question, SourceLayout, take_inventory
+from dray.migration.attach.offsets import GroupOffset
+from dray.migration.attach.plan import AttachPlan, make_plan
+from dray.migration.attach.reading import SourceReader
+from dray.migration.attach.steps import FAILPOINTS, UPLOADS, Attacher, AttachOrder
+from dray.migration.entries.ownership import ForeignOwnership
+from dray.migration.entries.segments import ForeignSegments
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.runtime import SystemRuntime
-from dray.topics import Topics
 
 DOMAINS = 4
 OFFSETS = (GroupOffset("billing", 0, 100, 100, "m", 5), GroupOffset("billing", 1, 7, 7, "", 5))
@@ -117,7 +117,7 @@ class Cluster:
             assert (view.start, view.high_watermark.value.end) == (partition.start, partition.end)
             assert view.high_watermark.value.origin is not None
             assert view.high_watermark.value.origin.boundary == partition.end
-            assert {entry.value.kind for entry in view.entries} == {EntryKind.SEGMENT}
+            assert {entry.value.kind for entry in view.entries} == {EntryKind.OUTSIDE}
             snapshot = await self.streams.snapshot(stream)
             assert {number for number, _ in snapshot.value.states.items()} == {
                 row.producer_id for row in partition.producers

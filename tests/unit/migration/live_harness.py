@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
+from typing import Any, cast
 from uuid import UUID
 
 from tests.services.two_builds import MIGRATION
-from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget, fold
+from tests.unit.migration.source.classic_source import ClassicFence, ClassicSource, DrayDestination, fold
 
-from dray.client.errors import RequestFailed
+from dray.kafka.client.errors import RequestFailed
+from dray.kafka.protocol import ErrorCode
 from dray.log.types import StreamClosed
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSettings
-from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
-from dray.protocol import ErrorCode
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.upstream.source import SourceProducer
+from dray.migration.live.migration import FAILPOINTS, LiveMigration, LiveSettings
+from dray.migration.record import NO_TIER, TRANSACTIONS, MigrationRecord, Migrations, MigrationState
+from dray.migration.source.fences import FenceRefused
+from dray.migration.source.source import SourceProducer
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 SETTINGS = LiveSettings(
     give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1, fence_seconds=0.5
@@ -64,7 +66,7 @@ class World:
         self.source = ClassicSource(self.runtime, self.random, PARTITIONS)
         self.source.records_a_second = 60
         self.source.gone[0] = frozenset({SourceProducer(100, 3, 5)})
-        self.target = DeletableTarget(self.source, self.runtime, self.random, forgets=forgets)
+        self.target = DeletableDestination(self.source, self.runtime, self.random, forgets=forgets)
         self.versions = dict.fromkeys(range(PARTITIONS), 0)
         self.store = MemoryStore(self.runtime, MemoryState())
         self.migrations = Migrations(self.store, self.runtime)
@@ -82,6 +84,7 @@ class World:
         self.refuses_fence: Exception | None = None
         self.last: MigrationRecord | None = None
         self.groups_are_denied = False
+        self.writes_transactions = False
         self.stopped: dict[int, str] = {}
         self.is_mirror_running = True
         self.tried_again = self.mirrors = 0
@@ -115,10 +118,12 @@ class World:
             assert step in FAILPOINTS
             self.seen.append(step)
             if step == dies_after:
+                live.destination.is_dead = True
                 raise Killed
 
+        live = SimulatedTopic(self)
         settings = replace(SETTINGS, give_up_seconds=give_up_seconds)
-        made = LiveMigration("orders", self.migrations, SimulatedTopic(self), self.runtime, settings, reached)
+        made = LiveMigration("orders", self.migrations, cast(Any, live), self.runtime, settings, reached)
         self.processes.append(made)
         return made
 
@@ -175,7 +180,7 @@ class World:
         return found
 
 
-class DeletableTarget(DrayTarget):
+class DeletableDestination(DrayDestination):
     """`is_deleted`: its topic is, here."""
 
     is_deleted = False
@@ -186,38 +191,18 @@ class DeletableTarget(DrayTarget):
         return await super().boundary(partition)
 
 
-class SimulatedTopic:
-    """The topic as one process has it. Versions are those of the log."""
+class ProcessDestination:
+    """The topic at Dray, as one process decides it. Versions are those of the log."""
+
+    is_dead = False
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.source = world.source
-        self.target = world.target
-
-    async def mirror(self) -> None:
-        self._world.mirrors += 1
-        await asyncio.gather(*[self.target.mirror(each) for each in range(PARTITIONS)])
-
-    def stopped(self) -> Mapping[int, str] | None:
-        return self._world.stopped
-
-    def try_stopped_again(self) -> bool:
-        self._world.tried_again += 1
-        return self._world.is_mirror_running
-
-    async def before_fence(self, kind: str) -> Mapping[str, str]:
-        assert kind == "acl"
-        if self._world.refuses_fence is not None:
-            raise self._world.refuses_fence
-        return {"before": "fenced"} if self.source.is_up else OPEN
-
-    def fence(self, kind: str, undo: Mapping[str, str]) -> WatchedFence:
-        assert kind == "acl"
-        return WatchedFence(self._world, undo)
-
-    async def is_fenced(self, kind: str) -> bool:
-        assert kind == "acl"
-        return self.source.is_up
+        self._target = world.target
+        self.end = world.target.end
+        self.last_epoch = world.target.last_epoch
+        self.producers = world.target.producers
+        self.boundary = world.target.boundary
 
     async def decide(
         self,
@@ -229,9 +214,12 @@ class SimulatedTopic:
         world = self._world
         while True:
             version = world.versions[partition]
-            if partition in self.target.boundaries:
-                return self.target.boundaries[partition] == boundary
-            if len(self.target.logs[partition]) != boundary or not await is_allowed():
+            if partition in self._target.boundaries:
+                return self._target.boundaries[partition] == boundary
+            await world.runtime.sleep(0.01 * partition)  # a process may die with some of them decided
+            if self.is_dead:
+                raise Killed
+            if len(self._target.logs[partition]) != boundary or not await is_allowed():
                 return False
             world.deciding = True
             # Once it is sent, it arrives: also when its process has died since.
@@ -247,7 +235,46 @@ class SimulatedTopic:
         await world.runtime.sleep(world.decision_seconds)
         if world.versions[partition] != version:
             return None
-        return await self.target.decide(partition, boundary, taken_over)
+        return await self._target.decide(partition, boundary, taken_over)
+
+
+class SimulatedTopic:
+    """The topic as one process has it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.source = world.source
+        self.target = world.target
+        self.destination = ProcessDestination(world)
+
+    async def mirror(self) -> None:
+        self._world.mirrors += 1
+        await asyncio.gather(*[self.target.mirror(each) for each in range(PARTITIONS)])
+
+    def stopped(self) -> Mapping[int, str] | None:
+        return self._world.stopped
+
+    def try_stopped_again(self) -> bool:
+        self._world.tried_again += 1
+        return self._world.is_mirror_running
+
+    async def check_users(self, allows: Collection[str]) -> None:
+        if self._world.writes_transactions and TRANSACTIONS not in allows:
+            raise FenceRefused("payments write transactions to orders")
+
+    async def before_fence(self, kind: str) -> Mapping[str, str]:
+        assert kind == "acl"
+        if self._world.refuses_fence is not None:
+            raise self._world.refuses_fence
+        return {"before": "fenced"} if self.source.is_up else OPEN
+
+    def fence(self, kind: str, undo: Mapping[str, str]) -> WatchedFence:
+        assert kind == "acl"
+        return WatchedFence(self._world, undo)
+
+    async def is_fenced(self, kind: str) -> bool:
+        assert kind == "acl"
+        return self.source.is_up
 
     async def forbid(self, partition: int) -> int | None:
         self._world.versions[partition] += 1

@@ -7,14 +7,14 @@ from pathlib import Path
 from struct import pack_into
 from uuid import UUID
 
-from tests.unit.foreign.fixture_files import AIVEN, KAFSCALE, LOCAL
+from tests.unit.migration.formats.fixture_files import AIVEN, KAFSCALE, LOCAL
 
-from dray.foreign.kafka_files import AbortedTransaction, EpochStart
-from dray.migration.found import FoundSegment
-from dray.migration.reading import SourceReader
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import Record, twin
+from dray.migration.attach.found import FoundSegment
+from dray.migration.attach.reading import SourceReader
+from dray.migration.formats.kafka_files import AbortedTransaction, EpochStart
 from dray.objects.memory import MemoryObjects
-from dray.records import Record, twin
-from dray.runtime import SystemRuntime
 
 ALL = "all of the topic"
 

@@ -10,14 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.migration.live_harness import World
 
-from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
-from dray.migration.found import MigrationRefused
-from dray.migration.live import request_switch
-from dray.migration.live_migration import FAILPOINTS, LiveMigration
-from dray.migration.record import MigrationRecord, MigrationState
-from dray.protocol import ErrorCode
-from dray.simulation.kernel.loop import run
-from dray.upstream.fences import FenceRefused
+from dray.kafka.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.kafka.protocol import ErrorCode
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.live.migration import FAILPOINTS, LiveMigration
+from dray.migration.live.steps import go_back, request_switch
+from dray.migration.record import ASSIGNING, TRANSACTIONS, MigrationRecord, MigrationState
+from dray.migration.source.fences import FenceRefused
+from dray_simulation.kernel.loop import run
 
 BACK = ("back", "forbidden", "lifted", "fence forgotten")
 FORWARD = tuple(step for step in FAILPOINTS if step not in BACK)
@@ -235,6 +235,41 @@ def test_a_fence_that_could_not_be_seen_is_not_put_up() -> None:
     world = played(play)
     assert world.seen == ["back"]
     assert not world.lifted_with
+
+
+def test_producers_of_transactions_are_looked_for_right_before_the_fence() -> None:
+    """Whoever asked for the switch: `diskless.enable` looks for none, and one may have begun since."""
+
+    async def play() -> World:
+        world = World(1)
+        world.writes_transactions = True
+        await world.link()
+        process = world.process()
+        await request_switch(world.migrations, "orders")
+        await world.work(process, is_back)
+        assert (await world.record()).why == "payments write transactions to orders"
+        assert world.seen == ["back"], "no fence was noted, none put up"
+        await request_switch(world.migrations, "orders", allows=[TRANSACTIONS])
+        await world.work(process, lambda found: found.state is MigrationState.SWITCHED)
+        assert (await world.record()).allows == (TRANSACTIONS,)
+        return world
+
+    assert played(play).faults() == []
+
+
+def test_what_a_switch_goes_over_is_of_that_switch_alone() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        await request_switch(world.migrations, "orders", allows=[ASSIGNING, TRANSACTIONS])
+        asked = await world.record()
+        assert asked.allows == (ASSIGNING, TRANSACTIONS)
+        await go_back(world.migrations, "orders", asked, "not now")
+        await request_switch(world.migrations, "orders")
+        assert (await world.record()).allows is None
+        return world
+
+    played(play)
 
 
 def test_a_partition_that_is_not_mirrored_is_not_switched() -> None:

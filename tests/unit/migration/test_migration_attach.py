@@ -11,12 +11,12 @@ import pytest
 from tests.unit.migration.attach_harness import Cluster, Killed
 from tests.unit.migration.sources import aiven_files, local_files, log_dir_files
 
+from dray.broker.topics import NewTopic
 from dray.metadata import keys
-from dray.migration.attach import FAILPOINTS
-from dray.migration.found import MigrationRefused
-from dray.migration.inventory import SourceLayout
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.attach.inventory import SourceLayout
+from dray.migration.attach.steps import FAILPOINTS
 from dray.migration.record import MigrationLost, MigrationState
-from dray.topics import NewTopic
 
 
 @pytest.fixture(params=[SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR])

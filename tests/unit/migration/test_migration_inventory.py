@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from struct import pack
 from uuid import UUID
 
 import pytest
@@ -17,15 +18,16 @@ from tests.unit.migration.sources import (
     log_dir_files,
 )
 
-from dray.foreign.kafka_files import read_producer_snapshot
-from dray.foreign.remote_segments import RemoteSegment, SegmentName, SegmentState
-from dray.migration.aiven_tiered import KeyRing
-from dray.migration.found import MigrationRefused
-from dray.migration.inventory import Counted, Question, SourceLayout, take_inventory
-from dray.migration.plan import AttachPlan, make_plan
-from dray.migration.reading import AT_ONCE, SourceReader
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import Record, crc32c, twin
+from dray.migration.attach.aiven_tiered import KeyRing
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.attach.inventory import Counted, Question, SourceLayout, take_inventory
+from dray.migration.attach.plan import AttachPlan, make_plan
+from dray.migration.attach.reading import AT_ONCE, SourceReader
+from dray.migration.formats.kafka_files import read_producer_snapshot
+from dray.migration.formats.remote_segments import RemoteSegment, SegmentName, SegmentState
 from dray.objects.memory import MemoryObjects
-from dray.runtime import SystemRuntime
 
 TIERED = SourceLayout.KAFKA_TIERED
 
@@ -90,6 +92,21 @@ async def test_a_bucket_of_kafscale() -> None:
     assert only.end > 0
     assert only.lineage.epoch == -1
     assert only.producers == ()
+
+
+async def test_a_later_record_in_the_middle_of_a_kafscale_segment_counts() -> None:
+    """Neither its footer nor its index has times, and an hour of difference decides what expires."""
+    early, late, last = [a_batch(base) for base in (0, 3, 6)]
+    late = bytes(twin.encode([Record(3 + at, 9_000_000, b"k", b"v") for at in range(3)]))
+    body = early + late + last
+    segment = pack(">4sHHqiqI", b"KAFS", 1, 0, 0, 9, 0, 0) + body + pack(">Iq4s", crc32c(body), 8, b"END!")
+    rows = pack(">qiqi", 0, 32, 6, 32 + len(early + late))
+    index = pack(">4sHiiH", b"IDX\0", 1, 2, 100, 0) + rows
+    home = "production/orders/0/segment-00000000000000000000"
+    plan = await plan_of({f"{home}.kfs": segment, f"{home}.index": index}, SourceLayout.KAFSCALE)
+    (only,) = plan.partitions
+    assert (only.start, only.end) == (0, 9)
+    assert only.lineage.chosen[0].segment.max_timestamp == 9_000_000
 
 
 async def test_a_brokers_log_directory_is_the_same_log_as_its_tier() -> None:
@@ -345,8 +362,23 @@ async def test_a_partition_of_which_nothing_lies_there_begins_empty() -> None:
     assert len([note for note in plan.notes if "begins empty" in note]) == 2
 
 
+async def test_partitions_at_the_end_of_which_nothing_lies_there() -> None:
+    """A tier has nothing of a partition with few records: with fewer partitions keys would go elsewhere."""
+    files = {"orders-0/00000000000000000000.log": a_batch(0)}
+    plan = await plan_of(files, SourceLayout.LOG_DIR)
+    assert bounds(plan) == [(0, 0, 3)]
+    assert any("if the topic had more, say so with --partitions" in note for note in plan.notes)
+    assert any("no offsets of groups were found" in note for note in plan.notes)
+    plan = await plan_of(files, SourceLayout.LOG_DIR, partitions=3)
+    assert bounds(plan) == [(0, 0, 3), (1, 0, 0), (2, 0, 0)]
+    assert not any("--partitions" in note for note in plan.notes)
+    files["orders-2/00000000000000000000.log"] = a_batch(0)
+    with pytest.raises(MigrationRefused, match="partition 2 lies there, so the topic had more than 2"):
+        await plan_of(files, SourceLayout.LOG_DIR, partitions=2)
+
+
 async def test_batches_that_are_larger_than_a_window_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.migration.log_dir.WINDOW", 100)
+    monkeypatch.setattr("dray.migration.attach.log_dir.WINDOW", 100)
     files = {"orders-0/00000000000000000000.log": b"".join(a_batch(3 * n) for n in range(20))}
     plan = await plan_of(files, SourceLayout.LOG_DIR)
     assert bounds(plan) == [(0, 0, 60)]

@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 from tests.unit.migration.sources import a_segment
 
-from dray.migration.found import FoundSegment, PartitionRefused
-from dray.migration.lineage import PartitionLineage, choose
+from dray.migration.attach.found import FoundSegment, PartitionRefused
+from dray.migration.attach.lineage import PartitionLineage, choose
 
 
 def pieces(lineage: PartitionLineage) -> list[tuple[int, int, str]]:

@@ -10,20 +10,18 @@ import pytest
 from tests.unit.migration.attach_harness import Cluster, Killed
 from tests.unit.migration.sources import local_files
 
-from dray.log.boundary_decision import boundary_of, forbid_boundary
+from dray.broker.topics import NewTopic, TopicError
 from dray.log.origins import CLASSIC
-from dray.log.switching import switch_stream
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration.attach import AttachOrder
-from dray.migration.found import MigrationRefused
-from dray.migration.inventory import SourceLayout
-from dray.migration.leases import MigrationLeases
-from dray.migration.link import link_topic
-from dray.migration.live import LiveOrigin, request_switch
-from dray.migration.record import MigrationRecord, MigrationState
-from dray.migration.stragglers import ProducedStragglers
-from dray.topics import NewTopic, TopicError
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.attach.inventory import SourceLayout
+from dray.migration.attach.steps import AttachOrder
+from dray.migration.live.link import link_topic
+from dray.migration.live.steps import LiveOrigin, request_switch
+from dray.migration.live.stragglers import ProducedStragglers
+from dray.migration.mirror.switching import boundary_of, forbid_boundary, switch_stream
+from dray.migration.record import MigrationLeases, MigrationRecord, MigrationState
 
 TOPIC_ID = UUID(int=77)
 ORIGIN = LiveOrigin("old", TOPIC_ID, 4)

@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 from tests.services.two_builds import MIGRATION
 
+from dray.base.runtime import SystemRuntime
 from dray.metadata.memory import MemoryStore
 from dray.metadata.values import UnreadableValue
-from dray.migration.found import MigrationRefused
-from dray.migration.live import go_back, go_on, request_switch
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.live.steps import go_back, go_on, request_switch
 from dray.migration.record import (
     NO_TIER,
     MigrationRecord,
@@ -22,7 +23,6 @@ from dray.migration.record import (
     decode_migration,
     encode_migration,
 )
-from dray.runtime import SystemRuntime
 
 VALUES = Path(__file__).parents[2] / "fixtures" / "values"
 

@@ -9,13 +9,14 @@ import pytest
 from tests.unit.migration.aiven_made import aiven_segment
 from tests.unit.migration.attach_harness import Cluster
 
+from dray.kafka.records import BatchHeader, Record, twin
+from dray.kafka.records.header import LOG_APPEND_TIME
 from dray.log.entries import IndexEntry
-from dray.migration import attach, found
-from dray.migration.found import MigrationRefused
-from dray.migration.inventory import SourceLayout
-from dray.migration.segment_bytes import UnpackedSegment
-from dray.records import BatchHeader, Record, twin
-from dray.records.header import LOG_APPEND_TIME
+from dray.migration.attach import found
+from dray.migration.attach import steps as attach
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.attach.inventory import SourceLayout
+from dray.migration.attach.midnights import UnpackedSegment
 
 DAY = 24 * 3_600_000
 NOON = 20_000 * DAY + DAY // 2
@@ -104,7 +105,7 @@ async def test_a_large_segment_becomes_several_entries(laid: Laid, monkeypatch: 
     monkeypatch.setattr(attach, "ENTRY_BYTES", len(data) // 4)
     entries = await attached(laid(data))
     assert [(each.start, each.end) for each in entries] == [(0, 20), (20, 40), (40, 60), (60, 80)]
-    assert [each.segment().rows[0].position for each in entries] == [
+    assert [each.outside().rows[0].position for each in entries] == [
         0,
         *[len(data) // 4 * at for at in (1, 2, 3)],
     ]

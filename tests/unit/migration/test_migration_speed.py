@@ -11,13 +11,13 @@ import pytest
 from tests.unit.migration.attach_harness import Cluster
 from tests.unit.migration.sources import a_batch
 
-from dray.migration.attach import AttachOrder
-from dray.migration.inventory import Question, SourceLayout, take_inventory
-from dray.migration.plan import make_plan
-from dray.migration.reading import SourceReader
+from dray.base.runtime import SystemRuntime
+from dray.kafka.records import crc32c
+from dray.migration.attach.inventory import Question, SourceLayout, take_inventory
+from dray.migration.attach.plan import make_plan
+from dray.migration.attach.reading import SourceReader
+from dray.migration.attach.steps import AttachOrder
 from dray.objects.memory import MemoryObjects
-from dray.records import crc32c
-from dray.runtime import SystemRuntime
 
 SEGMENTS = 10_000
 PARTITIONS = 10

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Collection
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes
 
-from dray.daemon.stragglers import KnownHere
+from dray.kafka.client.errors import RequestFailed
+from dray.kafka.records import Record, patch, read_header
+from dray.kafka.records.header import CONTROL, TRANSACTIONAL
+from dray.kafka.records.twin import decode, encode
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import Ambiguous
 from dray.metadata.memory import MemoryState
-from dray.migration.found import MigrationRefused
-from dray.migration.straggler_reader import committed_records
-from dray.migration.stragglers import ProducedStragglers, left_of, produce_again
-from dray.records import Record, patch, read_header
-from dray.records.header import CONTROL, TRANSACTIONAL
-from dray.records.twin import decode, encode
-from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.upstream.mirror import Aborted
-from dray.upstream.source import Leadership, SourceEnd
-from dray.upstream.stragglers import Straggling, find_stragglers
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.live.stragglers import (
+    KnownHere,
+    ProducedStragglers,
+    StragglerReader,
+    Straggling,
+    committed_records,
+    find_stragglers,
+    left_of,
+    produce_again,
+)
+from dray.migration.source.mirror import Aborted
+from dray.migration.source.source import Failure, Leadership, SourceEnd, no_leader
+from dray_simulation.kernel.loop import run
+from dray_simulation.kernel.runtime import SimulatedRuntime
 
 TOPIC_ID = UUID(int=3)
 LATE = [Record(10 + n, 1000 + n, f"k{n}".encode(), b"v", [("h", b"1")]) for n in range(4)]
@@ -36,6 +43,9 @@ class LateRecords:
         for record in LATE:
             if partition == 0 and start <= record.offset < end:
                 yield record
+
+
+LATE_RECORDS = cast(StragglerReader, LateRecords())
 
 
 class LogHere:
@@ -80,9 +90,9 @@ def told(records: list[Record]) -> list[Any]:
 def test_each_is_produced_once_with_all_that_it_has() -> None:
     async def play() -> None:
         store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
-        assert await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send) == 4
+        assert await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send) == 4
         assert told(log.records) == told(LATE)
-        assert await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send) == 0
+        assert await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send) == 0
         assert len(log.records) == 4
         assert log.producers == 1
 
@@ -95,8 +105,8 @@ def test_a_process_that_died_before_it_noted_a_record_sends_it_once(stored: int)
         store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
         log.dies_after = stored
         with pytest.raises(Died):
-            await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
-        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+            await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
+        await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
         assert told(log.records) == told(LATE)
 
     run(play())
@@ -107,7 +117,7 @@ def test_one_producer_serves_all_calls(fate: Fate) -> None:
     async def play() -> None:
         store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
         store.trap(fate, part="stragglers/")
-        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
         assert told(log.records) == told(LATE)
         assert len(log.sequences) == 1
 
@@ -120,11 +130,11 @@ def test_what_was_produced_is_left_behind_no_more() -> None:
     async def play() -> None:
         store, log = ScriptedStore(SimulatedRuntime(1), MemoryState()), LogHere()
         assert left_of(RANGES, await produced(store).read()) == RANGES
-        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
         progress = await produced(store).read()
         assert left_of(RANGES, progress) == {0: Straggling(15, 16, 15)}
         assert left_of({0: Straggling(10, 15, 15)}, progress) == {}
-        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+        await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
         assert await produced(store).read() == progress
         assert told(log.records) == told(LATE)
 
@@ -208,8 +218,13 @@ class MeasuredSource:
     async def learn(self) -> None:
         return None
 
-    async def measure(self, partition: int) -> SourceEnd:
-        end = self.ends[partition]
+    async def measure(self, partitions: Collection[int]) -> dict[int, SourceEnd | Failure]:
+        return {partition: self._end(partition) for partition in partitions}
+
+    def _end(self, partition: int) -> SourceEnd | Failure:
+        end = self.ends.get(partition)
+        if end is None:
+            return no_leader("orders", partition)
         return SourceEnd(Leadership(1, 1), 0, min(self.last_stable, end), end, end)
 
 
@@ -219,7 +234,7 @@ def test_what_is_beyond_the_boundary_is_named() -> None:
     assert found == {1: Straggling(10, 12, 12)}
     source.last_stable = 11
     assert run(find_stragglers(source, {1: 10})) == {1: Straggling(10, 12, 11)}  # type: ignore[arg-type]
-    with pytest.raises(KeyError):
+    with pytest.raises(RequestFailed, match="orders-2 has no leader"):
         run(find_stragglers(source, {2: 10}))  # type: ignore[arg-type]
 
 
@@ -229,8 +244,8 @@ def test_an_unclear_store_is_not_taken_for_one_that_knows_nothing() -> None:
         await produced(store).begin(log.producer)
         store.script(*[Fate.LOSE] * 8, part="stragglers/")
         with pytest.raises(Ambiguous):
-            await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
-        await produce_again(LateRecords(), RANGES, produced(store), log.producer, log.send)
+            await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
+        await produce_again(LATE_RECORDS, RANGES, produced(store), log.producer, log.send)
         assert told(log.records) == told(LATE)
 
     run(play())

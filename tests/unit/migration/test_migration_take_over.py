@@ -8,16 +8,16 @@ import pytest
 from tests.services import room_settings
 from tests.services.two_builds import MIGRATION
 from tests.unit.migration.attach_harness import Cluster
-from tests.unit.migration.sources import aiven_files, in_memory
+from tests.unit.migration.sources import aiven_files, aiven_key, in_memory
 
-from dray.daemon.migration import check_owned
-from dray.log.foreign_ownership import ForeignOwnership
-from dray.log.foreign_segments import ForeignSegments, ForeignStore
-from dray.log.retention import Retention
-from dray.migration.found import MigrationRefused
-from dray.migration.inventory import Question, SourceLayout, take_inventory
+from dray.daemons.migrator.migration import check_owned
+from dray.log.life.retention import Retention
+from dray.migration.attach.found import MigrationRefused
+from dray.migration.attach.inventory import Question, SourceLayout, take_inventory
+from dray.migration.entries.ownership import ForeignOwnership
+from dray.migration.entries.segments import ForeignSegments, ForeignStore
 from dray.migration.record import MigrationState
-from dray.migration.status import status_of
+from dray.migration.status import MigrationStatus, status_of
 
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copy", "adopt"])
@@ -26,7 +26,9 @@ async def test_progress_reaches_what_was_said_before(copy: bool) -> None:
     cluster = Cluster(SourceLayout.AIVEN, files)
     source = await cluster.source()
     record = await cluster.process().attach(source, await cluster.order())
-    segments = ForeignSegments(cluster.objects, cluster.runtime, {"old": ForeignStore(source.store)})
+    segments = ForeignSegments(
+        cluster.objects, cluster.runtime, {"old": ForeignStore(source.store, {"key1": aiven_key()})}
+    )
     ownership = ForeignOwnership(
         cluster.streams,
         segments,
@@ -43,6 +45,29 @@ async def test_progress_reaches_what_was_said_before(copy: bool) -> None:
     assert sum(seen) == (before.borrowed_bytes if copy else before.borrowed)
     after = await status_of(cluster.streams, "orders", record, exists=True)
     assert (after.borrowed, after.borrowed_bytes, after.segments) == (0, 0, before.segments)
+    cluster.runtime.close()
+
+
+async def test_a_status_says_which_segments_are_not_where_they_were() -> None:
+    cluster = Cluster(SourceLayout.AIVEN, aiven_files())
+    source = await cluster.source()
+    record = await cluster.process().attach(source, await cluster.order())
+    foreign = {"old": ForeignStore(source.store, {"key1": aiven_key()})}
+    segments = ForeignSegments(cluster.objects, cluster.runtime, foreign)
+
+    async def look(stores: ForeignSegments | None = segments) -> MigrationStatus:
+        return await status_of(cluster.streams, "orders", record, exists=True, stores=stores)
+
+    assert (await look()).missing == 0
+    assert (await look(None)).missing is None, "nobody asked"
+    logs = [info.path async for info in source.store.list("") if info.path.endswith(".log")]
+    for path in logs[:2]:
+        await source.store.delete(path)
+    found = await look()
+    assert (found.missing, found.unseen) == (2, "")
+    unknown = await look(ForeignSegments(cluster.objects, cluster.runtime, {}))
+    assert unknown.missing is None
+    assert "old" in unknown.unseen
     cluster.runtime.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.services.two_builds import MIGRATION
 
 from dray.metadata.values import UnreadableValue
-from dray.migration.found import MigrationRefused
+from dray.migration.attach.found import MigrationRefused
 from dray.migration.record import MigrationState, decode_migration, encode_migration
 
 VALUE = Path(__file__).parents[2] / "fixtures" / "values" / "migration.v1.bin"

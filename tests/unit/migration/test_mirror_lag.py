@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dray.migration.mirror_lag import MOST_SEEN, LagClock, MirrorLag
-from dray.migration.topic_mirror import MirrorProgress
+from dray.migration.live.mirror_lag import MOST_SEEN, LagClock, MirrorLag
+from dray.migration.live.topic_mirror import MirrorProgress
 
 
 def progress(end: int, source_end: int | None, heard: float | None = 0.0, **more: object) -> MirrorProgress:

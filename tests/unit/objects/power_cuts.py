@@ -12,9 +12,9 @@ from uuid import UUID
 
 from tests.unit.objects.simulated_disk import PowerCut, SimulatedDisk
 
+from dray.base.runtime import BackgroundTasks
 from dray.objects import LocalStore, ObjectExists
 from dray.objects.contract import Buffer
-from dray.runtime import BackgroundTasks
 
 T = TypeVar("T")
 ROOT = "/data/objects"
@@ -149,6 +149,7 @@ async def live(
     steps: int,
     seed: int,
     expected: Expected | None = None,
+    second_names: str = "",
 ) -> Expected:
     """Open a store and run the rounds, each one's operations at once, until `steps` calls were made."""
     expected = expected or Expected()
@@ -157,7 +158,7 @@ async def live(
     runtime = SteppedRuntime(Random(seed), turns)
     try:
         turns.together(1)
-        store = await LocalStore.open(ROOT, runtime, disk, direct_from=DIRECT_FROM)
+        store = await LocalStore.open(ROOT, runtime, disk, direct_from=DIRECT_FROM, second_names=second_names)
         for operations in rounds:
             turns.together(len(operations))
             outcomes = await asyncio.gather(
@@ -173,9 +174,11 @@ async def live(
     return expected
 
 
-async def contents(disk: SimulatedDisk, seed: int) -> dict[str, bytes]:
+async def contents(disk: SimulatedDisk, seed: int, second_names: str = "") -> dict[str, bytes]:
     """Every object that a store opened on the disk lists and reads."""
-    store = await LocalStore.open(ROOT, SteppedRuntime(Random(seed)), disk, direct_from=DIRECT_FROM)
+    store = await LocalStore.open(
+        ROOT, SteppedRuntime(Random(seed)), disk, direct_from=DIRECT_FROM, second_names=second_names
+    )
     found = {info.path: bytes(await store.get(info.path)) async for info in store.list("")}
     await store.close()
     assert disk.open_count == 0
@@ -183,10 +186,12 @@ async def contents(disk: SimulatedDisk, seed: int) -> dict[str, bytes]:
     return found
 
 
-async def check_after_cut(disk: SimulatedDisk, expected: Expected, seed: int) -> Expected:
+async def check_after_cut(
+    disk: SimulatedDisk, expected: Expected, seed: int, second_names: str = ""
+) -> Expected:
     """Fails if an acknowledged object is not there as it was, or another is there in part. What is
     there now has to stay."""
-    found = await contents(disk.after_power_cut(Random(seed)), seed)
+    found = await contents(disk.after_power_cut(Random(seed)), seed, second_names)
     for path, allowed in expected.allowed.items():
         assert found.get(path) in allowed, (
             f"{path} holds {found.get(path)!r} after the cut, but may hold {allowed}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dray.objects.contract import Buffer
-from dray.objects.disk import FileStatus
+from dray.objects.local.disk import FileStatus
 
 BLOCK = 4
 

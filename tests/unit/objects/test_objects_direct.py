@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.objects import LocalStore
 from dray.objects.contract import Buffer, ObjectError
-from dray.objects.direct import BLOCK, CHUNK, WORTHWHILE, Buffers, read_range
-from dray.objects.disk import SystemDisk
-from dray.runtime import SystemRuntime
+from dray.objects.local.direct import BLOCK, CHUNK, WORTHWHILE, Buffers, read_range
+from dray.objects.local.disk import SystemDisk
 
 
 class CountingDisk(SystemDisk):

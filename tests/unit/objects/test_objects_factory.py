@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.objects import LocalStore, MemoryObjects, ObjectError, open_store
-from dray.objects.remote import RemoteStore
-from dray.runtime import SystemRuntime
+from dray.objects.remote.store import RemoteStore
 
 
 @pytest.fixture
@@ -77,13 +78,13 @@ async def test_options_reach_the_client(runtime: SystemRuntime) -> None:
     store = await open_store("s3://bucket/prefix", options, runtime, KEYS)
     assert isinstance(store, RemoteStore)
     assert (store._settings.part_size, store._settings.multipart_threshold) == (6_000_000, 7_000_000)
-    client = store._store
-    assert client.prefix == "prefix"  # type: ignore[union-attr]
-    config = dict(client.config)  # type: ignore[union-attr]
+    client = cast(Any, store._store)._client
+    assert client.prefix == "prefix"
+    config = dict(client.config)
     assert config["endpoint"] == NOWHERE
     assert config["region"] == "eu-west-1"
     assert str(config["virtual_hosted_style_request"]).lower() == "true"
-    assert client.retry_config["max_retries"] == 3  # type: ignore[union-attr,index]
+    assert client.retry_config["max_retries"] == 3
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dray.base.runtime import SystemRuntime
 from dray.objects import LocalStore, ObjectError
-from dray.objects.disk import SystemDisk
-from dray.objects.growing import GrowingFile
-from dray.objects.incoming import IncomingFile
-from dray.runtime import SystemRuntime
+from dray.objects.local.disk import SystemDisk
+from dray.objects.local.incoming import GrowingFile, IncomingFile
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dray.objects.disk import Descriptor, SystemDisk
-from dray.objects.incoming import IncomingFile
-from dray.runtime import SystemRuntime
+from dray.base.runtime import SystemRuntime
+from dray.objects.local.disk import Descriptor, SystemDisk
+from dray.objects.local.incoming import IncomingFile
 
 
 class SweptDisk(SystemDisk):

@@ -15,10 +15,11 @@ import pytest
 from tests.unit.objects.power_cuts import SteppedRuntime
 from tests.unit.objects.simulated_disk import SimulatedDisk
 
-from dray.objects import LocalStore, ObjectError, ObjectMissing, local
+from dray.base.runtime import SystemRuntime
+from dray.objects import LocalStore, ObjectError, ObjectMissing
 from dray.objects.contract import Buffer
-from dray.objects.disk import SystemDisk
-from dray.runtime import SystemRuntime
+from dray.objects.local import store as local
+from dray.objects.local.disk import SystemDisk
 
 
 class WatchedDisk(SystemDisk):
@@ -94,6 +95,21 @@ async def test_a_disk_that_takes_nothing_is_an_error(store: LocalStore, disk: Wa
     disk.writes_at_most = 0
     with pytest.raises(ObjectError, match="takes no more"):
         await store.put("stuck", [b"x"])
+
+
+async def test_what_is_stored_is_for_nobody_else_whatever_the_umask(
+    tmp_path: Path, runtime: SystemRuntime
+) -> None:
+    before = os.umask(0)
+    try:
+        store = await LocalStore.open(tmp_path / "root", runtime)
+        await store.put("wal/one", [b"x"])
+        await store.close()
+    finally:
+        os.umask(before)
+    made = [tmp_path / "root", *(tmp_path / "root").rglob("*")]
+    assert any(path.is_file() for path in made)
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
 
 
 async def test_a_put_makes_few_calls(store: LocalStore, disk: WatchedDisk) -> None:

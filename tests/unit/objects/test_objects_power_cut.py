@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.unit.objects.power_cuts import Expected, Operation, check_after_cut, live
 from tests.unit.objects.simulated_disk import SimulatedDisk
 
-import dray.objects.directories
-import dray.objects.local
+import dray.objects.local.open_files
+import dray.objects.local.store
 
 A_PUT = [[Operation("put", "a/b/c", b"the whole content")]]
 TWO_PUTS_AT_ONCE = [[Operation("put", "a/b/c", b"one"), Operation("put", "a/b/d", b"another")]]
@@ -31,14 +31,14 @@ A_PUT_THEN_MORE = [
 A_RACE = [[Operation("put_if_absent", "a", b"same"), Operation("put_if_absent", "a", b"same")]]
 
 
-async def search(rounds: list[list[Operation]], seeds: int) -> None:
+async def search(rounds: list[list[Operation]], seeds: int, second_names: str = "") -> None:
     for seed in range(seeds):
-        for steps in range(1, 200):
+        for steps in range(1, 400):
             disk = SimulatedDisk()
             disk.writes_at_most = 5
-            expected = await live(disk, rounds, steps, seed)
+            expected = await live(disk, rounds, steps, seed, second_names=second_names)
             for survivors in range(3):
-                await check_after_cut(disk, expected, seed * 10 + survivors)
+                await check_after_cut(disk, expected, seed * 10 + survivors, second_names)
             if len(disk.calls) < steps:
                 break
         else:
@@ -48,6 +48,11 @@ async def search(rounds: list[list[Operation]], seeds: int) -> None:
 @pytest.mark.parametrize("rounds", [A_PUT, TWO_PUTS_AT_ONCE, A_PUT_THEN_MORE, A_RACE])
 async def test_a_cut_at_any_step_loses_nothing_acknowledged(rounds: list[list[Operation]]) -> None:
     await search(rounds, seeds=3)
+
+
+@pytest.mark.parametrize("rounds", [A_PUT, A_PUT_THEN_MORE])
+async def test_a_cut_at_any_step_loses_nothing_that_has_a_second_name(rounds: list[list[Operation]]) -> None:
+    await search(rounds, seeds=1, second_names="a/")
 
 
 def mutant(module: types.ModuleType, *changes: tuple[str, str]) -> types.ModuleType:
@@ -113,7 +118,7 @@ DIRECTORY_MUTANTS = {
 @pytest.mark.parametrize("name", STORE_MUTANTS)
 async def test_a_store_without_one_of_its_syncs_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, changes = STORE_MUTANTS[name]
-    changed = mutant(dray.objects.local, *changes)
+    changed = mutant(dray.objects.local.store, *changes)
     monkeypatch.setattr("tests.unit.objects.power_cuts.LocalStore", changed.LocalStore)
     with pytest.raises(AssertionError, match="after the cut"):
         await search(rounds, seeds=20)
@@ -124,9 +129,9 @@ async def test_directories_without_one_of_their_syncs_are_caught(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, changes = DIRECTORY_MUTANTS[name]
-    changed = mutant(dray.objects.directories, *changes)
-    monkeypatch.setattr(dray.objects.local, "Directories", changed.Directories)
-    monkeypatch.setattr(dray.objects.local, "make_root_lasting", changed.make_root_lasting)
+    changed = mutant(dray.objects.local.open_files, *changes)
+    monkeypatch.setattr(dray.objects.local.store, "Directories", changed.Directories)
+    monkeypatch.setattr(dray.objects.local.store, "make_root_lasting", changed.make_root_lasting)
     with pytest.raises(AssertionError, match="after the cut"):
         await search(rounds, seeds=20)
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from obstore.exceptions import GenericError, PreconditionError
 from obstore.store import MemoryStore
 
-from dray.objects import ObjectError, ObjectExists
+from dray.base.runtime import SystemRuntime
+from dray.objects import ObjectError, ObjectExists, ObjectMissing
 from dray.objects.contract import Buffer
-from dray.objects.remote import RemoteSettings, RemoteStore, _pieces
-from dray.runtime import SystemRuntime
+from dray.objects.remote.failures import RemoteFailure
+from dray.objects.remote.store import TRIALS, RemoteSettings, RemoteStore, _pieces, check_access
 
 
 class WatchedStore:
@@ -126,4 +127,75 @@ async def test_a_large_object_is_joined_off_the_loop(
     await store.put("large", [b"x" * 700_000, b"y" * 700_000])
     assert sent == [1_400_000]
     assert bytes(await store.get("large")) == b"x" * 700_000 + b"y" * 700_000
+    runtime.close()
+
+
+class HeadsOnly:
+    """Says 404 to every HEAD, without a body, as a store says it that has no such bucket, too."""
+
+    def __init__(self, get: Any) -> None:
+        self._get = get
+
+    async def head_async(self, path: str) -> Any:
+        raise FileNotFoundError("Server returned non-2xx status code: 404 Not Found: ")
+
+    async def get_async(self, path: str) -> Any:
+        return await self._get(path)
+
+
+async def test_a_404_to_head_is_asked_once_more_by_a_request_whose_answer_has_a_body() -> None:
+    runtime = SystemRuntime()
+    there = MemoryStore()
+    await there.put_async("a", b"four")
+
+    async def no_bucket(_: str) -> Any:
+        code = "<Error><Code>NoSuchBucket</Code></Error>"
+        raise FileNotFoundError(f"Server returned non-2xx status code: 404 Not Found: {code}")
+
+    store = RemoteStore(HeadsOnly(no_bucket), runtime)  # type: ignore[arg-type]
+    with pytest.raises(RemoteFailure) as caught:
+        await store.head("a")
+    assert caught.value.code == "NoSuchBucket"
+    store = RemoteStore(HeadsOnly(there.get_async), runtime)  # type: ignore[arg-type]
+    assert (await store.head("a")).size == 4, "the 404 was of a moment"
+    with pytest.raises(ObjectMissing):
+        await store.head("b")
+    runtime.close()
+
+
+class OthersStart(WatchedStore):
+    """Between a process's put and its look at it, another one is tried from beginning to end."""
+
+    def __init__(self, runtime: SystemRuntime) -> None:
+        super().__init__()
+        self.other = RemoteStore(self, runtime)  # type: ignore[arg-type]
+        self.runtime = runtime
+        self.others = 1
+
+    async def head_async(self, path: str) -> Any:
+        if self.others:
+            self.others -= 1
+            await check_access(self.other, self.runtime)
+        return await self._store.head_async(path)
+
+
+async def test_of_two_processes_that_start_at_once_neither_takes_the_others_trial() -> None:
+    runtime = SystemRuntime()
+    inner = OthersStart(runtime)
+    await check_access(RemoteStore(inner, runtime), runtime)  # type: ignore[arg-type]
+    assert not inner.others
+    assert [info async for info in inner.other.list("")] == []
+    runtime.close()
+
+
+async def test_what_a_process_that_died_left_of_its_trial_is_cleared_after_an_hour(
+    store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = SystemRuntime()
+    await store.put(f"{TRIALS}/left", [b"x"])
+    await check_access(store, runtime)
+    assert [info.path async for info in store.list(TRIALS)] == [f"{TRIALS}/left"], "another may need it"
+    monkeypatch.setattr("dray.objects.remote.store._LEFT_OVER_MS", -60_000)
+    await check_access(store, runtime)
+    assert [info async for info in store.list(TRIALS)] == []
     runtime.close()

@@ -7,7 +7,7 @@ from obstore.exceptions import GenericError, NotSupportedError, PermissionDenied
 
 from dray.objects import ObjectError, ObjectMissing
 from dray.objects.contract import Unsupported
-from dray.objects.failures import RemoteFailure, translated_errors
+from dray.objects.remote.failures import RemoteFailure, translated_errors
 
 
 def answer(status: str, body: str) -> str:
@@ -83,3 +83,48 @@ def test_why_nobody_answered_is_told() -> None:
     assert refused.status is None
     assert str(refused).endswith("error sending request (Connection refused)")
     assert str(failure(GenericError(text + "source: TimedOut,"))).endswith("(TimedOut)")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "passing", "advice"),
+    [
+        ("503 Service Unavailable", "SlowDown", True, "the store is overloaded"),
+        ("500 Internal Server Error", "InternalError", True, "the store is overloaded"),
+        ("429 Too Many Requests", "", True, "the store is overloaded"),
+        ("403 Forbidden", "AccessDenied", False, "access is refused: check objects.secrets"),
+        ("403 Forbidden", "RequestTimeTooSkewed", False, "this machine's clock and the store's differ"),
+        ("403 Forbidden", "ExpiredToken", False, "the credentials have expired"),
+        ("404 Not Found", "NoSuchBucket", False, "the bucket does not exist"),
+        ("301 Moved Permanently", "PermanentRedirect", False, "the bucket is in another region"),
+        ("400 Bad Request", "AuthorizationHeaderMalformed", False, "the region is wrong"),
+        ("400 Bad Request", "KMS.DisabledException", False, "the bucket's key is not to be had"),
+        ("400 Bad Request", "InvalidRequest", False, "it does not work as configured"),
+    ],
+)
+def test_the_advice_follows_what_the_store_says(status: str, code: str, passing: bool, advice: str) -> None:
+    """A code with a dot is shown, too."""
+    body = f"<Error><Code>{code}</Code></Error>" if code else ""
+    found = failure(GenericError(answer(status, body)))
+    assert found.is_passing is passing
+    assert found.advice is not None
+    assert found.advice.startswith(advice)
+    assert code in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "passing", "advice"),
+    [
+        ("HTTP error: error sending request\n kind: Timeout,", True, "the store gives no answer in time"),
+        ("HTTP error: error sending request\n kind: Connect,", False, "no answer: check objects.options"),
+        (
+            "Received redirect without LOCATION, this normally indicates an incorrectly configured region",
+            False,
+            "the bucket is in another region",
+        ),
+    ],
+)
+def test_the_advice_where_there_was_no_status(text: str, passing: bool, advice: str) -> None:
+    found = failure(GenericError(f"Error performing PUT http://host/x in 1s - {text}"))
+    assert found.is_passing is passing
+    assert found.advice is not None
+    assert found.advice.startswith(advice)

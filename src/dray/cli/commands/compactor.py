@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dray.cli.options import ConfigOption, DataDirOption, load_config
-from dray.daemon.compactor import compact
+from dray.daemons.compactor.process import compact
 
 
 def compactor(

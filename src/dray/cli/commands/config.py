@@ -1,4 +1,4 @@
-"""`drayd config`: the effective config, and the reference page."""
+"""`drayd config`: the effective config, whether it can be used, and the reference page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dray.cli.options import (
     ListenOption,
     load_config,
 )
-from dray.config.render import reference as reference_page
-from dray.config.render import show as show_config
+from dray.daemons.config.render import reference as reference_page
+from dray.daemons.config.render import show as show_config
 
 app = typer.Typer(
     help="Look at the configuration: defaults, then a YAML file, then DRAY_... variables, then flags.",
@@ -41,6 +41,27 @@ def show(
         show_config(load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id), origin),
         end="",
     )
+
+
+@app.command("check")
+def check(
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    listen: ListenOption = None,
+    http: HttpOption = None,
+    broker_id: BrokerIdOption = None,
+) -> None:
+    """Look whether a process could start with this config, and start none: exit code 2 and a line if not.
+
+    Stores, certificates and other files are not looked at.
+
+    [dim]Example:[/] drayd config check --config dray.yaml
+    """
+    from dray.daemons.broker.process import check_settings
+
+    check_settings(load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings)
+    print("a process can start with this config")
 
 
 @app.command("reference")

@@ -18,7 +18,7 @@ from dray.cli.options import (
     load_config,
     parse_bootstrap,
 )
-from dray.daemon.console import serve_console
+from dray.daemons.console.process import serve_console
 
 
 def console(

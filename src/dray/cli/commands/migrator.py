@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dray.cli.options import ConfigOption, DataDirOption, load_config
-from dray.daemon.migrator import migrate
+from dray.daemons.migrator.process import migrate
 
 
 def migrator(

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import json
+import re
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
-import pyarrow.dataset as ds
 import typer
 
+from dray.base.runtime.logger import load_structlog
+from dray.base.runtime.shown import printable
 from dray.cli.options import ConfigOption, DataDirOption, load_config
-from dray.cli.query_rows import FORMATS, print_rows
-from dray.compaction.packages import needs
-from dray.config import Settings
-from dray.daemon.catalogs import OpenTables, open_tables
-from dray.daemon.failures import USAGE, Failure
+from dray.cli.output import print_table
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.tables.compaction.packages import needs
 
 if TYPE_CHECKING:
-    from dray.tables.iceberg.reading import TableView
+    from dray.broker.topics.model import Topic
+    from dray.daemons.compactor.catalogs import OpenTables
+    from dray.daemons.config import Settings
+    from dray.inspection.sql.tail import Tail
+    from dray.tables.iceberg.view import TableView
 
 
-_LISTED_TOPICS: Final = 20
+_TRIES: Final = 3
+_MISSING: Final = re.compile(r"Table with name (.+) does not exist")
 
 
 def query(
@@ -34,10 +45,13 @@ def query(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Print no more rows than this; 0: all of them.")
     ] = 1000,
+    compacted: Annotated[
+        bool, typer.Option("--compacted", help="Only what the tables have, without the newest records.")
+    ] = False,
 ) -> None:
-    """Ask the topics' tables with SQL: a topic's name is a table's name.
+    """Ask topics with SQL: a topic's name is a table's name.
 
-    What is in the tables is what has been compacted; `drayd admin table` says how far they are behind.
+    A topic is its table and, behind that, the records that no compactor has touched yet, up to now.
     Names with dots or dashes stand in double quotes. Keys, values and header values are bytes: print them
     with decode(value), take JSON apart with decode(value)::JSON. "orders$latest" is the last row of every
     key: the state that the topic orders stands for.
@@ -47,20 +61,24 @@ def query(
     if format not in FORMATS:
         raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
 
-    columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, statement, limit))
+    columns, rows, more = asyncio.run(
+        _ask(load_config(config, data_dir).settings, statement, limit, compacted)
+    )
     print_rows(format, columns, rows)
     if more:
         print(f"drayd: only the first {limit} rows are shown; --limit 0 prints all", file=sys.stderr)
 
 
 async def _ask(
-    settings: Settings, statement: str, limit: int
+    settings: Settings, statement: str, limit: int, compacted: bool
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
     """Columns, rows, and whether there are more."""
     try:
         import duckdb
     except ImportError as error:
         raise Failure(needs("queries", error)) from error
+    load_structlog()
+    from dray.daemons.compactor.catalogs import open_tables
     from dray.tables.iceberg.duckdb_views import QueryRefused
 
     async with open_tables(settings) as opened:
@@ -69,57 +87,221 @@ async def _ask(
         with duckdb.connect(config=dict(offline)) as connection:
             connection.execute("set TimeZone = 'UTC'")
             try:
-                await _make_views(connection, opened, statement)
+                await _make_views(connection, opened, settings, statement, compacted)
                 result = connection.execute(statement)
                 if result.description is None:
                     return [], [], False
                 columns = [str(column[0]) for column in result.description]
                 rows = result.fetchmany(limit + 1) if limit else result.fetchall()
-            except QueryRefused as error:
-                raise Failure(str(error)) from error
-            except duckdb.Error as error:
-                raise Failure(await _explained(error, opened)) from error
+            except (QueryRefused, duckdb.Error) as error:
+                raise Failure(await _explained(error, opened, statement, connection)) from error
     return columns, rows[:limit] if limit else rows, bool(limit) and len(rows) > limit
 
 
-async def _make_views(connection: Any, opened: OpenTables, statement: str) -> None:
+async def _make_views(
+    connection: Any, opened: OpenTables, settings: Settings, statement: str, compacted: bool
+) -> None:
     from dray.tables.iceberg.duckdb_views import LATEST, latest_statement, tables_in, view_statement
 
     names = tables_in(statement, connection)
-    if names is None:
+    is_select = names is not None
+    if names is None:  # it may list them, or name some in its own way
         names = {topic.topic for topic in await opened.tables.topics()}
+        names |= {name for name in await opened.topic_names() if name in statement}
     latest = {name.removesuffix(LATEST) for name in names if name.endswith(LATEST)}
     for number, name in enumerate(sorted({name.removesuffix(LATEST) for name in names})):
-        view = await opened.tables.view(name)
-        if view is None:
-            continue  # a name that the query makes itself, or a mistake: DuckDB will tell
-        source = None
+        topic = await opened.topic(name)
+        if topic is None:
+            left = await opened.view(name)  # of a topic that was deleted
+            if left is None:
+                continue  # a name that the query makes itself, or a mistake: DuckDB will tell
+            view, tail = left, None
+        else:
+            view, tail = await _relation(
+                opened, settings, topic, compacted or not (is_select or name in statement)
+            )
+        source = rest = None
         if not opened.locations.is_local and view.files:
             source = f"dray_files_{number}"
             connection.register(source, _dataset(view, opened))
-        connection.execute(view_statement(view, opened.locations, source))
+        if tail is not None and tail.batches:
+            import pyarrow
+
+            rest = f"dray_tail_{number}"
+            connection.register(rest, pyarrow.Table.from_batches(tail.batches))
+        starts = None if tail is None else tail.starts
+        connection.execute(view_statement(view, opened.locations, source, None, starts, rest))
         if name in latest:
             connection.execute(latest_statement(view))
+
+
+async def _relation(
+    opened: OpenTables, settings: Settings, topic: Topic, compacted: bool
+) -> tuple[TableView, Tail | None]:
+    """The table, and the records behind it. A table that changed meanwhile is read again: a job may have
+    taken away by key what this snapshot still has."""
+    from dray.daemons.assembly.store_settings import table_names
+    from dray.inspection.sql.tail import TailRefused
+    from dray.tables.iceberg.view import no_table_yet
+
+    why_not = table_names(settings).why_not(topic, settings.topics.defaults)
+    tail: Tail | None = None
+    view = no_table_yet(topic.name, topic.topic_id)
+    for _ in range(_TRIES):
+        found = await opened.view(topic.name)
+        if found is not None and found.topic_id == topic.topic_id:
+            view = found
+        else:
+            if why_not is not None:
+                raise Failure(f"topic {topic.name} has no table: {why_not}")
+            if compacted:
+                raise Failure(
+                    f"topic {topic.name} has no table yet: it gets one when it is first compacted "
+                    "(drayd compactor --once); without --compacted its records are read from the log"
+                )
+        if compacted:
+            break
+        try:
+            tail = await opened.tails.read(topic.name, topic.streams, view.ends)
+        except TailRefused as error:
+            raise Failure(str(error)) from error
+        after = await opened.view(topic.name) if tail.batches else view
+        if after is None or after.metadata_location == view.metadata_location:
+            break
+    return view, tail
 
 
 def _dataset(view: TableView, opened: OpenTables) -> Any:
     """Files in a cloud, read by Arrow with the object store's credentials; DuckDB hands its filters down."""
     from dray.tables.iceberg.cloud_files import CloudFiles
 
-    access = CloudFiles(dict(opened.locations.properties))
-    scheme, host, _ = access.parse_location(view.files[0], access.properties)
-    paths = [access.parse_location(location, access.properties)[2] for location in view.files]
-    return ds.dataset(paths, filesystem=access.fs_by_scheme(scheme, host), format="parquet")
+    return CloudFiles(dict(opened.locations.properties)).dataset(view.files)
 
 
-async def _explained(error: Exception, opened: OpenTables) -> str:
-    """DuckDB's own words, without its picture of the query; and which tables there are, where one is
-    missing."""
+async def _explained(error: Exception, opened: OpenTables, statement: str, connection: Any) -> str:
+    """The query as it should be written, or the topics that there are, where that is what is wrong; else
+    DuckDB's own words, without its picture of the query."""
+    from dray.inspection.sql.hints import nearest, spelled
+    from dray.tables.iceberg.duckdb_views import LATEST, parses
+
     text = " ".join(str(error).partition("\n\nLINE ")[0].split())
-    if "does not exist" in text and "Table with name" in text:
-        known = sorted(topic.topic for topic in await opened.tables.topics())
-        listed = ", ".join(known[:_LISTED_TOPICS]) + (", ..." if len(known) > _LISTED_TOPICS else "")
-        return (
-            f"{text.partition('!')[0]}; tables: {listed or 'none yet, a topic gets one when it is compacted'}"
-        )
-    return text
+    missing = _MISSING.search(text)
+    if missing is None and "syntax error" not in text:
+        return text
+    topics = await opened.topic_names()
+    hint = spelled(statement, topics, lambda better: parses(better, connection))
+    if hint is not None:
+        return hint
+    return text if missing is None else nearest(missing[1].removesuffix(LATEST), topics)
+
+
+# --- rows, printed: a table for people, CSV and JSON for programs
+
+
+Rows = Iterable[Sequence[Any]]
+
+NULL: Final = "null"
+_GAP: Final = 2  # between two columns of a table
+
+
+def print_rows(format: str, columns: Sequence[str], rows: Rows) -> None:
+    if columns:
+        _PRINTERS[format](columns, rows)
+
+
+def _print_table(columns: Sequence[str], rows: Rows) -> None:
+    """On a terminal that is too narrow for the rows, one value per line, record by record: a column of two
+    letters is of no use."""
+    rows = list(rows)
+    numbers = [
+        column
+        for place, column in enumerate(columns)
+        if all(row[place] is None or _is_number(row[place]) for row in rows)
+    ]
+    cells = [tuple(NULL if value is None else printable(str(_cell(value))) for value in row) for row in rows]
+    lines = [tuple(columns), *cells]
+    if not sys.stdout.isatty():
+        print_table(columns, cells, right=numbers if rows else ())
+        return
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    wide = sum(max(cell_len(line[place]) for line in lines) + _GAP for place in range(len(columns))) - _GAP
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if wide <= console.width or not rows:
+        print_table(columns, cells, right=numbers if rows else ())
+        return
+    name_width = max(map(cell_len, columns))
+    for number, row in enumerate(cells, 1):
+        title = f"row {number} "
+        console.print(title + "─" * max(0, min(console.width, 60) - len(title)), style="dim")
+        for column, cell in zip(columns, row, strict=True):
+            console.print(f"{column}{' ' * (name_width - cell_len(column) + _GAP)}{cell}")
+
+
+def _print_csv(columns: Sequence[str], rows: Rows) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["" if value is None else _cell(value) for value in row])
+
+
+def _print_json(columns: Sequence[str], rows: Rows) -> None:
+    print(json_text([dict(zip(columns, map(plain, row), strict=True)) for row in rows], "\n"))
+
+
+_PRINTERS: Final[dict[str, Callable[[Sequence[str], Rows], None]]] = {
+    "table": _print_table,
+    "csv": _print_csv,
+    "json": _print_json,
+}
+FORMATS: Final = tuple(_PRINTERS)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; a decimal stays one. Bytes that are text are shown as such, others in
+    hexadecimal."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "\\x" + data.hex()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time | UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(plain(name)): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value if isinstance(value, int | float | str | Decimal | None) else str(value)
+
+
+def json_text(value: Any, margin: str | None = None) -> str:
+    """JSON, with every digit of a decimal: the library would round it to a float. `margin`: the line break
+    and the indentation of this place; None: all in one line."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if not isinstance(value, dict | list) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    inner = None if margin is None else margin + "  "
+    if isinstance(value, dict):
+        first, last = "{}"
+        items = [
+            f"{json.dumps(name, ensure_ascii=False)}: {json_text(item, inner)}"
+            for name, item in value.items()
+        ]
+    else:
+        first, last = "[]"
+        items = [json_text(item, inner) for item in value]
+    return first + (inner or "") + ("," + (inner or " ")).join(items) + (margin or "") + last
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> Any:
+    found = plain(value)
+    return json_text(found) if isinstance(found, dict | list | Decimal) else found

@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dray.base.runtime import SystemRuntime
+from dray.base.runtime.shown import printable
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -23,17 +25,14 @@ from dray.cli.options import (
     parse_bootstrap,
 )
 from dray.cli.output import print_json
-from dray.client import ClientError, RequestFailed
-from dray.client.properties import ClientSecurity
-from dray.daemon.failures import Failure
+from dray.daemons.assembly.failures import Failure
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
 from dray.inspection.cluster import ClusterSummary, cluster_view
-from dray.inspection.group_ages import GroupAges
-from dray.inspection.groups import GroupsPage, groups_page
+from dray.inspection.groups.views import GroupAges, GroupsPage, groups_page
 from dray.inspection.plain import as_plain
-from dray.inspection.shown import printable
-from dray.inspection.topics import TopicsPage, topics_page
-from dray.runtime import SystemRuntime
+from dray.inspection.topics.views import TopicsPage, topics_page
+from dray.kafka.client import ClientError, RequestFailed
+from dray.kafka.client.properties import ClientSecurity
 
 
 @dataclass(frozen=True)
@@ -136,11 +135,11 @@ def picture(view: TopView, before: TopView | None, seconds: float) -> Renderable
     cluster = view.cluster
     states = ", ".join(f"{count} {state}" for state, count in sorted(cluster.groups.items())) or "none"
     head = Text.assemble(
-        (f"cluster {printable(cluster.cluster_id, lines=False)}", "bold"),
+        (f"cluster {printable(cluster.cluster_id)}", "bold"),
         f"  {len(cluster.brokers)} brokers  {cluster.topics} topics  {cluster.partitions} partitions",
         f"  groups: {states}",
     )
-    troubles = [Text(printable(line, lines=False), style="bold red") for line in _troubles(cluster)]
+    troubles = [Text(printable(line), style="bold red") for line in _troubles(cluster)]
     return Group(head, *troubles, Text(), _topics(view, before, seconds), Text(), _groups(view))
 
 
@@ -157,7 +156,7 @@ def _topics(view: TopView, before: TopView | None, seconds: float) -> Table:
     for row in view.topics.rows:
         old = known.get(row.name)
         table.add_row(
-            Text(printable(row.name, lines=False)),
+            Text(printable(row.name)),
             str(row.partitions),
             _whole(row.records),
             _rate(row.records, None if old is None else old.records, seconds),
@@ -168,7 +167,7 @@ def _topics(view: TopView, before: TopView | None, seconds: float) -> Table:
 
 
 def _rate(now: int | None, before: int | None, seconds: float) -> str:
-    """What came in a second; nothing where less is there than before, since some has expired."""
+    """The records that came in a second; nothing if fewer are there than before, since some have expired."""
     if now is None or before is None or seconds <= 0:
         return "-"
     return f"{max(0, now - before) / seconds:,.0f}"
@@ -179,7 +178,7 @@ def _groups(view: TopView) -> Table:
     for row in view.groups.rows:
         age = view.ages.get(row.name)
         table.add_row(
-            Text(printable(row.name, lines=False)),
+            Text(printable(row.name)),
             row.state,
             row.group_type,
             _whole(row.lag),

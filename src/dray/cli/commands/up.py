@@ -1,12 +1,13 @@
 """`drayd up` and `drayd broker`: a node, until a signal stops it.
 
-`up` starts one broker in this process (`daemon/broker.py`) or several as children (`daemon/fleet.py`), and
-beside them a compactor (`daemon/compactor_child.py`) and a console (`daemon/console_child.py`).
+`up` starts one broker in this process (`daemons/broker/process.py`) or several as children
+(`daemons/supervisor/fleet.py`), and beside them what `daemons/supervisor/children.py` lists.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,12 +23,12 @@ from dray.cli.options import (
     client_security,
     load_config,
 )
-from dray.client.properties import PLAINTEXT
-from dray.config import Settings
-from dray.daemon.broker import serve
-from dray.daemon.failures import USAGE, Failure
-from dray.daemon.fleet import serve_fleet
-from dray.daemon.process import FileLock
+from dray.daemons.assembly.failures import USAGE, Failure
+from dray.daemons.assembly.process import FileLock
+from dray.daemons.broker.process import serve
+from dray.daemons.config import Settings
+from dray.daemons.supervisor.fleet import serve_fleet
+from dray.kafka.client.properties import PLAINTEXT
 
 BrokersOption = Annotated[
     int,
@@ -148,11 +149,12 @@ def broker(
 
 def console_connected(settings: Settings) -> Settings:
     """With the listener that the console connects to: the one named, or the first with the protocol of its
-    properties. What does not fit together is one line, before anything is started."""
+    properties. Settings that do not fit together are one line, before anything is started."""
     console, listeners = settings.console, settings.broker.listeners
-    if console.command_config is None or console.listener is not None:
+    file = console.command_config
+    if console.listener is not None or (file is None and settings.broker.listen is not None):
         return settings
-    protocol = client_security(Path(console.command_config)).protocol
+    protocol = PLAINTEXT if file is None else client_security(Path(file)).protocol
     name = next((each for each, at in listeners.items() if at.protocol == protocol and at.port), None)
     if name is None and protocol != PLAINTEXT:
         raise Failure(
@@ -160,7 +162,7 @@ def console_connected(settings: Settings) -> Settings:
             "broker.listeners with a port of its own",
             USAGE,
         )
-    return settings.model_copy(update={"console": console.model_copy(update={"listener": name})})
+    return replace(settings, console=replace(console, listener=name))
 
 
 def _directory_lock(settings: Settings) -> FileLock:

@@ -1,5 +1,5 @@
-"""The metadata store on etcd: `store` is the engine. What is imported here costs nothing; gRPC does."""
+"""The metadata store on etcd: `store` is the engine. The imports here cost nothing; gRPC does."""
 
-from dray.metadata.etcd.settings import EtcdSettings, EtcdTls
+from dray.metadata.etcd.settings import EtcdSettings
 
-__all__ = ["EtcdSettings", "EtcdTls"]
+__all__ = ["EtcdSettings"]

@@ -4,17 +4,95 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
-from dray.metadata.contract import Ambiguous, SessionEnded, Unavailable
-from dray.metadata.etcd.errors import INVALID_TOKEN, LEASE_NOT_FOUND, Fault, understand
+from dray.base.runtime import Runtime
+from dray.metadata.contract import Ambiguous, MetadataError, SessionEnded, Unavailable
 from dray.metadata.etcd.server import Call, EtcdServer
 from dray.metadata.etcd.settings import EtcdSettings
 from dray.metadata.etcd.wire import etcd_pb2 as wire
-from dray.runtime import Runtime
+
+# --- errors
+#
+# Only what a server refuses *before* its log sees the write is safe to try again. A deadline, a lost
+# connection, a stopping server or a change of leaders leave open whether the write happened. So does a full
+# quota: etcd looks at it when it accepts a request, and again *after* it has applied it.
+
+
+NO_LEADER: Final = "etcdserver: no leader"
+TOO_MANY_REQUESTS: Final = "etcdserver: too many requests"
+INVALID_TOKEN: Final = "etcdserver: invalid auth token"
+LEASE_NOT_FOUND: Final = "etcdserver: requested lease not found"
+TOO_LARGE: Final = "etcdserver: request is too large"
+MUCH_TOO_LARGE: Final = "received message larger than max"
+TOO_MANY_OPERATIONS: Final = "etcdserver: too many operations in txn request"
+NO_SPACE: Final = "database space exceeded"
+
+# Answered before a request reaches the log, and gone in a moment.
+PASSING: Final = frozenset({NO_LEADER, TOO_MANY_REQUESTS, INVALID_TOKEN})
+# Answered before a request takes effect, and the same the next time.
+HOPELESS_CODES: Final = frozenset(
+    {
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+ADVICE: Final = {
+    NO_SPACE: "compact and defragment it, raise --quota-backend-bytes, then `etcdctl alarm disarm`",
+    TOO_LARGE: "raise --max-request-bytes of the servers",
+    MUCH_TOO_LARGE: "raise --max-request-bytes of the servers",
+    TOO_MANY_OPERATIONS: "raise --max-txn-ops of the servers",
+}
+
+
+class UnusableEtcd(MetadataError):
+    """The servers are none that Dray can keep its metadata in; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error, understood."""
+
+    code: grpc.StatusCode
+    text: str
+
+    @property
+    def passing(self) -> bool:
+        """Nothing happened, and soon it may."""
+        return self.text in PASSING
+
+    @property
+    def out_of_space(self) -> bool:
+        """A write with this answer may be in the store."""
+        return NO_SPACE in self.text
+
+    @property
+    def hopeless(self) -> bool:
+        """Nothing happened, and another attempt would end the same way."""
+        return self.code in HOPELESS_CODES and not self.passing and not self.out_of_space
+
+    def __str__(self) -> str:
+        advice = next((advice for text, advice in ADVICE.items() if text in self.text), None)
+        said = f"{self.text or 'no details'} ({self.code.name})"
+        return said if advice is None else f"{said}: {advice}"
+
+
+def understand(error: aio.AioRpcError) -> Fault:
+    return Fault(error.code(), " ".join((error.details() or "").split()))
+
+
+# --- calls
+
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -83,10 +161,11 @@ class Calls:
                 raise (Unavailable if repeatable else Ambiguous)("the metadata store was closed") from None
             if fault.text == LEASE_NOT_FOUND:
                 raise SessionEnded(str(fault))
-            if fault.hopeless:
+            if fault.hopeless or (repeatable and fault.out_of_space):
                 raise Unavailable(str(fault))
             if not repeatable and not fault.passing:
-                self.leave(server)
+                if not fault.out_of_space:  # the others have no more
+                    self.leave(server)
                 raise Ambiguous(str(fault))
             await self.recover(server, fault)
             if self._runtime.monotonic() >= deadline:

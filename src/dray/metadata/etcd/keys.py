@@ -2,12 +2,14 @@
 
 A key of a domain is `<prefix><domain, 8 hex digits>/<key>`. A stored value begins with a version byte and the
 place, in its write, of the put that stored it: all keys of one etcd transaction share a revision, so
-revision and place together are the version of the contract. See `docs/formats.md`.
+revision and place together are the version of the contract. See `docs/formats-metadata.md`.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from dray.metadata.contract import MARK
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 4
@@ -27,6 +29,10 @@ class Keyspace:
     def tick(self) -> bytes:
         """A key that is put for nothing but a new revision; no domain's name looks like it."""
         return self._prefix + b"tick"
+
+    def mark(self, domain: int) -> bytes:
+        """A key below all keys of the domain, where watches of it see what is put there."""
+        return self.domain(domain) + MARK.encode()
 
     def domain(self, domain: int) -> bytes:
         return self._prefix + b"%08x/" % domain

@@ -42,8 +42,8 @@ _Adder = Callable[[], wire.RequestOp]
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """What becomes of a key: the place of the put that stays, `_DELETED` or `_NOTHING`; and which
-    operations applied."""
+    """The end of a key: the place of the put that stays, `_DELETED` or `_NOTHING`; and which operations
+    applied."""
 
     change: int
     applied: tuple[bool, ...]
@@ -181,7 +181,7 @@ def _steps_by_key(operations: Sequence[Operation], keys: list[str]) -> dict[str,
 
 
 def _gaps(operations: Sequence[Operation], keys: list[str]) -> Iterator[tuple[str, str]]:
-    """What the ranges delete besides the keys that are touched singly."""
+    """The parts of the deleted ranges that lie between the keys that are touched singly."""
     for operation in operations:
         if isinstance(operation, DeleteRange):
             start = operation.start

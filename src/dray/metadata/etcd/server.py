@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
-from dray.metadata.etcd.settings import EtcdSettings, EtcdTls
+from dray.metadata.etcd.settings import EtcdSettings
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 
 Answer_co = TypeVar("Answer_co", bound=Message, covariant=True)
@@ -48,12 +48,11 @@ class EtcdServer:
         self.address = address
         self._settings = settings
         options = list(OPTIONS)
-        if settings.tls is None:
+        if not settings.tls:
             self._channel = aio.insecure_channel(address, options=options)
         else:
-            if settings.tls.server_name is not None:
-                options.append(("grpc.ssl_target_name_override", settings.tls.server_name))
-            self._channel = aio.secure_channel(address, _credentials(settings.tls), options=options)
+            options += settings.tls_options()
+            self._channel = aio.secure_channel(address, settings.credentials(), options=options)
         self.range = self._unary("KV/Range", wire.RangeResponse)
         self.transaction = self._unary("KV/Txn", wire.TxnResponse)
         self.grant = self._unary("Lease/LeaseGrant", wire.LeaseGrantResponse)
@@ -97,7 +96,7 @@ class EtcdServer:
     async def watch(
         self, start: bytes, end: bytes, metadata: list[tuple[str, str]]
     ) -> AsyncGenerator[wire.WatchResponse, None]:
-        """What happens to the keys from now on; the first item says that the watch is in place."""
+        """The changes of the keys from now on; the first item says that the watch is in place."""
         stream = self._watch(metadata=metadata)
         try:
             create = wire.WatchCreateRequest(key=start, range_end=end)
@@ -129,11 +128,3 @@ class EtcdServer:
 def _serialized(message: Message) -> bytes:
     data: bytes = message.SerializeToString()
     return data
-
-
-def _credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(
-        root_certificates=None if tls.authority is None else tls.authority.read_bytes(),
-        private_key=None if tls.key is None else tls.key.read_bytes(),
-        certificate_chain=None if tls.certificate is None else tls.certificate.read_bytes(),
-    )

@@ -1,54 +1,73 @@
-"""The settings of an etcd store: where the servers are, how to speak to them, and how long to wait."""
+"""etcd as an engine: its settings, and what small appends may cost it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-KIB = 1024
+from dray.base.config.kinds import KIB, MIB, Either, Secret, SecretMap, Size, Text, TextList, Whole
+from dray.base.config.setting import setting
+from dray.base.runtime import Runtime
+from dray.metadata.contract import InlineLimits, MetadataStore
+from dray.metadata.servers import HOST_PORT, ServersSettings, revealed
+
+INLINE: Final = InlineLimits(
+    chunk_bytes=8 * KIB,
+    write_bytes=8 * KIB,
+    rate=32 * KIB,
+    backlog=4 * MIB,
+    stream_backlog=256 * KIB,
+    pace_seconds=0.01,
+    pack_bytes=2 * MIB,
+)
+"""It keeps every revision until it is compacted, and its quota is 2 GB by default."""
+
+_PREFIX = Text(r"[!-~]{1,64}", "1 to 64 characters of ASCII without spaces, such as dray/production/")
+_USER = Text(r"\S+", "a user name")
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdTls:
-    authority: Path | None = None
-    """The certificates that servers are checked against; None: those of the system."""
+@dataclass(frozen=True, kw_only=True)
+class EtcdSettings(ServersSettings):
+    """An etcd cluster, 3.4.31, 3.5.13 or newer."""
 
-    certificate: Path | None = None
-    key: Path | None = None
-    """Our own certificate and its key, where the servers ask for one."""
-
-    server_name: str | None = None
-    """The name in the servers' certificates, where it is not their address."""
-
-
-@dataclass(frozen=True, slots=True)
-class EtcdSettings:
-    endpoints: Sequence[str]
-    """`host:port` of the servers. One that fails is left for the next."""
-
-    prefix: str = "dray/"
-    """What the keys of this cluster begin with; several clusters may share an etcd."""
-
-    tls: EtcdTls | None = None
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    """Sent with every request as it is, instead of one got for a user and a password."""
-
-    request_timeout: float = 5.0
-    """Seconds for one request; a write that is not answered by then is `Ambiguous`."""
-
-    patience: float = 15.0
-    """Seconds that a call waits for a server with a leader, before it is `Unavailable`."""
+    endpoints: Sequence[str] = setting(
+        ("127.0.0.1:2379",),
+        TextList(HOST_PORT, "HOST:PORT, or several with commas between them", least=1),
+        "The servers. One that fails is left for the next.",
+    )
+    prefix: str = setting(
+        "dray/", _PREFIX, "What the keys of this Dray cluster begin with, and those of no other."
+    )
+    user: str | None = setting(
+        None, Either("none", _USER), "Who to log in as, with the password in `secrets`."
+    )
+    secrets: Mapping[str, Secret] = setting(
+        {},
+        SecretMap("`password` or `token` with a text value, such as {password: ...}", r"password|token"),
+        "`password` of the user, or a `token` that is sent as it is. Better from the "
+        "environment: `DRAY_METADATA__ETCD__SECRETS__PASSWORD=...`.",
+    )
+    max_txn_ops: int = setting(128, Whole(100, 1_000_000), "The servers' `--max-txn-ops`.")
+    max_request_bytes: int = setting(1536 * KIB, Size(MIB, 64 * MIB), "The servers' `--max-request-bytes`.")
 
     connect_timeout: float = 2.0
     serializable_reads: bool = False
     """Reads from what the asked server knows, without asking the others: cheaper, and perhaps old until a
     barrier was waited for."""
 
-    max_transaction_operations: int = 128
-    """The servers' `--max-txn-ops`."""
+    @property
+    def password(self) -> str | None:
+        return revealed(self.secrets, "password")
 
-    max_request_bytes: int = 1536 * KIB
-    """The servers' `--max-request-bytes`."""
+    @property
+    def token(self) -> str | None:
+        """Sent with every request as it is, instead of one got for a user and a password."""
+        return revealed(self.secrets, "token")
+
+    async def opened(self, runtime: Runtime) -> MetadataStore:
+        from dray.metadata.etcd.store import EtcdStore
+
+        store = EtcdStore(self, runtime)
+        await store.open()
+        return store

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import structlog
 from grpc import aio
 
-from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
+from dray.base.runtime import Runtime, gather_some
 from dray.metadata.contract import (
+    KEY_END,
     Change,
     Limits,
     MetadataError,
@@ -20,23 +21,24 @@ from dray.metadata.contract import (
     SessionEnded,
     StoredValue,
     Unavailable,
+    check_domain,
+    check_limit,
+    check_ttl,
+    check_write,
 )
-from dray.metadata.etcd.calls import Calls
-from dray.metadata.etcd.errors import understand
-from dray.metadata.etcd.inspection import inspect
+from dray.metadata.etcd.calls import TOO_MANY_OPERATIONS, Calls, CannotLogIn, UnusableEtcd, understand
 from dray.metadata.etcd.keys import Keyspace, place_and_value, version_of
 from dray.metadata.etcd.plan import TransactionPlan
-from dray.metadata.etcd.settings import KIB, EtcdSettings
+from dray.metadata.etcd.settings import INLINE, EtcdSettings
 from dray.metadata.etcd.watch import DomainWatch
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 MOST_OPERATIONS: Final = 1100
-ROOM_FOR_KEYS: Final = 512 * KIB
+ROOM_FOR_KEYS: Final = 512 << 10
 """Of a request, for everything but values: keys are repeated in comparisons."""
 
 
@@ -52,7 +54,7 @@ class EtcdStore:
         self._watches: dict[int, DomainWatch] = {}
         self._sessions: list[KeptSession] = []
         self._newest = 0
-        self._limits = Limits(MOST_OPERATIONS, settings.max_request_bytes - ROOM_FOR_KEYS)
+        self._limits = Limits(MOST_OPERATIONS, settings.max_request_bytes - ROOM_FOR_KEYS, INLINE)
 
     @property
     def limits(self) -> Limits:
@@ -140,9 +142,7 @@ class EtcdStore:
             raise SessionEnded(f"session {lease:x} is over")
         if not operations:
             return []
-        plan = TransactionPlan(
-            domain, operations, self._keyspace, lease, self._settings.max_transaction_operations
-        )
+        plan = TransactionPlan(domain, operations, self._keyspace, lease, self._settings.max_txn_ops)
         size, most = plan.request.ByteSize(), self._settings.max_request_bytes
         if size > most:
             raise ValueError(f"{size} bytes in one write, at most {most} go")
@@ -152,11 +152,21 @@ class EtcdStore:
 
     # --- watches
 
-    def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+    def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
         check_domain(domain)
-        return self._hub.watch(domain) if self._calls.closed else self._watching(domain)
+        closed = self._calls.closed
+        return self._hub.watch(domain, endings) if closed else self._watching(domain, endings)
 
-    async def _watching(self, domain: int) -> AsyncGenerator[Change, None]:
+    async def mark(self, domain: int, name: str) -> None:
+        """A put, which watches tell behind everything before it. A request for progress would be no write,
+        but until 3.4.31 and 3.5.13 its answer may overtake changes, or never come."""
+        check_domain(domain)
+        put = wire.PutRequest(key=self._keyspace.mark(domain), value=name.encode())
+        request = wire.TxnRequest(success=[wire.RequestOp(request_put=put)])
+        response = await self._calls.repeatable(lambda server: server.transaction, request)
+        self._saw(response.header.revision)
+
+    async def _watching(self, domain: int, endings: tuple[str, ...]) -> AsyncGenerator[Change, None]:
         watch = self._watches.get(domain)
         if watch is None:
             watch = self._watches[domain] = DomainWatch(
@@ -171,7 +181,7 @@ class EtcdStore:
         watch.watchers += 1
         try:
             await watch.in_place.wait()
-            async for change in self._hub.watch(domain):
+            async for change in self._hub.watch(domain, endings):
                 yield change
         finally:
             watch.watchers -= 1
@@ -230,7 +240,7 @@ class EtcdStore:
     # --- the end
 
     async def close(self) -> None:
-        await asyncio.gather(*(self._end(session) for session in self._sessions))
+        await gather_some(self._end(session) for session in self._sessions)
         await self.abandon()
 
     async def _end(self, session: KeptSession) -> None:
@@ -251,3 +261,54 @@ class EtcdStore:
     def _check_open(self) -> None:
         if self._calls.closed:
             raise Unavailable("the metadata store is closed")
+
+
+# --- whether these servers will do, asked once when a store is opened
+
+
+# Before these, a leader that was frozen and wakes up revokes leases that others have kept alive meanwhile.
+MENDED: Final = {(3, 4): 31, (3, 5): 13}
+
+
+async def inspect(calls: Calls, settings: EtcdSettings, keyspace: Keyspace) -> None:
+    """`UnusableEtcd` says what to do. The attempts only read, and leave nothing behind."""
+    look = wire.RequestOp(request_range=wire.RangeRequest(key=keyspace.tick, count_only=True))
+    most = settings.max_txn_ops
+    try:
+        await calls.repeatable(lambda server: server.transaction, wire.TxnRequest(success=[look] * most))
+        status = await calls.repeatable(lambda server: server.status, wire.StatusRequest())
+    except CannotLogIn as error:
+        raise UnusableEtcd(f"{error}: check metadata.etcd.user and metadata.etcd.password") from None
+    except Unavailable as error:
+        raise UnusableEtcd(_advice(str(error), most)) from None
+    except MetadataError as error:
+        raise UnusableEtcd(str(error)) from None
+    if revokes_wrongly(status.version):
+        _log.warning(
+            "this etcd may end sessions too early when its leader was frozen: use 3.4.31, 3.5.13 or newer",
+            version=status.version,
+        )
+
+
+def revokes_wrongly(version: str) -> bool:
+    """Nothing of the log is at stake: it never rests on a session."""
+    numbers = re.match(r"([0-9]+)\.([0-9]+)\.([0-9]+)", version)
+    if numbers is None:
+        return False
+    major, minor, patch = map(int, numbers.groups())
+    return patch < MENDED.get((major, minor), 0)
+
+
+def _advice(said: str, most: int) -> str:
+    if TOO_MANY_OPERATIONS in said:
+        return (
+            f"the servers allow fewer than {most} operations in a transaction: start them with "
+            f"--max-txn-ops={most}, or set metadata.etcd.max_txn_ops"
+        )
+    if "permission denied" in said or "user name is empty" in said or "auth token" in said:
+        return (
+            f"access is refused ({said}): check metadata.etcd.user, password and token, and the role's keys"
+        )
+    if "no connection" in said:
+        return f"{said}: check metadata.etcd.endpoints, the TLS settings and the network"
+    return said

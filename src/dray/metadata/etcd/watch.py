@@ -1,4 +1,4 @@
-"""What changed in a domain, as a server tells it, while anybody watches.
+"""The changes of a domain, as a server tells them, while anybody watches.
 
 A stream begins with an answer that the watch is in place; from then on nothing is missed. When it breaks, or
 the server has compacted what it has not told yet, a new one begins with what happens then, and the watchers
@@ -15,13 +15,13 @@ from contextlib import aclosing
 import structlog
 from grpc import aio
 
+from dray.base.runtime import Runtime, keep_running
 from dray.metadata.contract import MetadataError
-from dray.metadata.etcd.calls import PAUSE, Calls
-from dray.metadata.etcd.errors import understand
+from dray.metadata.etcd.calls import PAUSE, Calls, understand
 from dray.metadata.etcd.keys import Keyspace
 from dray.metadata.etcd.server import EtcdServer
+from dray.metadata.etcd.wire import etcd_pb2 as wire
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +40,7 @@ class DomainWatch:
         self._domain = domain
         self._calls = calls
         self._keyspace = keyspace
+        self._mark = keyspace.mark(domain)
         self._hub = hub
         self._runtime = runtime
         self._patience = patience
@@ -80,5 +81,9 @@ class DomainWatch:
                     self._hub.publish(self._domain, None)
                     self.in_place.set()
                 elif response.events:
-                    changed = [self._keyspace.bare(self._domain, event.kv.key) for event in response.events]
-                    self._hub.publish(self._domain, changed)
+                    self._hub.publish(self._domain, [self._name(event.kv) for event in response.events])
+
+    def _name(self, changed: wire.KeyValue) -> str:
+        """A mark's name is what was put at its key."""
+        is_mark = changed.key == self._mark
+        return changed.value.decode() if is_mark else self._keyspace.bare(self._domain, changed.key)

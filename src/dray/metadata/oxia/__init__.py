@@ -1,5 +1,5 @@
-"""The metadata store on Oxia: `store` is the engine. What is imported here costs nothing; gRPC does."""
+"""The metadata store on Oxia: `store` is the engine. The imports here cost nothing; gRPC does."""
 
-from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+from dray.metadata.oxia.settings import OxiaSettings
 
-__all__ = ["OxiaSettings", "OxiaTls"]
+__all__ = ["OxiaSettings"]

@@ -19,14 +19,14 @@ from typing import Final, TypeVar
 
 from grpc import aio
 
+from dray.base.runtime import Runtime, run_once
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.metadata.oxia.errors import Fault, UnusableOxia, understand
-from dray.metadata.oxia.keys import BARRIER_KEY
+from dray.metadata.oxia.keys import BARRIER_KEY, mark_key
 from dray.metadata.oxia.server import Call
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.runtime import Runtime, run_once
 
 T = TypeVar("T")
 
@@ -112,7 +112,8 @@ class Calls:
         return leader if leader is not None and leader.proven else await self.barrier(shard)
 
     async def leader(self, shard: Shard, attempt: RetryDeadline) -> Leader:
-        """Who leads now, with a connection that stands. `Unavailable` when no server does for too long."""
+        """The present leader, with a connection that stands. `Unavailable` when no server does for too
+        long."""
         while True:
             leader, changed = shard.leader, shard.changed
             remaining = attempt.remaining()
@@ -159,6 +160,12 @@ class Calls:
         return await self.insist(
             shard, wire.WriteRequest(shard=shard.identity, deletes=[wire.DeleteRequest(key=BARRIER_KEY)])
         )
+
+    async def mark(self, domain: int, name: str) -> None:
+        """Deletes a range that holds nothing: watches are told its first key all the same."""
+        key, shard = mark_key(domain, name), self._shards.of(domain)
+        span = wire.DeleteRangeRequest(start_inclusive=key, end_exclusive=key + "\0")
+        await self.insist(shard, wire.WriteRequest(shard=shard.identity, delete_ranges=[span]))
 
     async def insist(self, shard: Shard, request: wire.WriteRequest) -> Leader:
         """A write that may be repeated without harm, until a leader acknowledges it."""

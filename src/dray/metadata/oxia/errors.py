@@ -1,4 +1,4 @@
-"""What an error of Oxia means for the caller.
+"""The meaning of an error of Oxia for the caller.
 
 A server says why in an `ErrorInfo` beside the gRPC status. Only what it refuses *before* the log sees the
 write is safe to try again; a code without a reason of Oxia's comes from anywhere on the way, and leaves
@@ -41,7 +41,7 @@ HOPELESS_CODES: Final = frozenset(
     }
 )
 # Oxia 0.14 gives no reason, and codes of its own, which gRPC for Python takes for UNKNOWN: its texts tell.
-# What goes wrong in the log, or behind it, has such a text only at the end of another, and is none of these.
+# An error in the log, or behind it, has such a text only at the end of another, and is none of these.
 REASONS_OF_TEXTS: Final = (
     (re.compile(r"node is not leader for shard \d+"), NODE_IS_NOT_LEADER),
     (re.compile(r"Received message in the wrong state\. In \w+, should be LEADER\."), NODE_IS_NOT_LEADER),
@@ -64,7 +64,7 @@ class Fault:
     text: str
     reason: str = ""
     leader: str = ""
-    """Who leads the shard, where the server that does not knows better."""
+    """The shard's leader, if a server that does not lead it knows."""
 
     @property
     def refused(self) -> bool:

@@ -23,7 +23,20 @@ DOMAIN_DIGITS: Final = 10
 PREFIX_LENGTH: Final = DOMAIN_DIGITS + 1
 
 BARRIER_KEY: Final = "dray-barrier"
-"""What barriers name. It is never written."""
+"""The key that barriers name. It is never written."""
+
+
+def mark_key(domain: int, name: str) -> str:
+    """The key that a mark names. It is never written either."""
+    return f"{BARRIER_KEY}-{domain}-{name}"
+
+
+def split_mark(stored: str) -> tuple[int, str] | None:
+    """Domain and name of a mark; None for any other key."""
+    if not stored.startswith(f"{BARRIER_KEY}-"):
+        return None
+    domain, name = stored.removeprefix(f"{BARRIER_KEY}-").split("-", 1)
+    return int(domain), name
 
 
 def encode_key(key: str) -> str:

@@ -1,9 +1,9 @@
 """One write of the contract as one request of Oxia, and its answer read back.
 
 Oxia applies a request in one step, but in an order of its own: first the puts, then the deletes, then the
-range deletes, each kind in the order given. The contract wants the operations in *their* order. Where each
-key is named once and no range is deleted, the two are the same, and that is nearly every write. Otherwise
-the operations of each key are rewritten so that Oxia's order gives the same result:
+range deletes, each kind in the order given. The contract wants the operations in *their* order. If each key
+is named once and no range is deleted, the two are the same, and that is nearly every write. Otherwise the
+operations of each key are rewritten so that Oxia's order gives the same result:
 
 - After an unconditional delete a key is known to be absent: what follows is decided here, and the delete is
   sent only if the key ends absent.
@@ -32,8 +32,8 @@ _APPLIED: Final = Outcome(True)
 _SKIPPED: Final = Outcome(False)
 
 
-class _Known(Enum):
-    """What is known of a key at some point within the write."""
+class _KnownState(Enum):
+    """The knowledge of a key at some point within the write."""
 
     NOTHING = auto()
     PRESENT = auto()
@@ -42,7 +42,7 @@ class _Known(Enum):
 
 @dataclass(slots=True)
 class _Fate:
-    """What decides one operation: it applied `always`, or if any of these puts or that delete did."""
+    """The fate of one operation: it applied `always`, or if any of these puts or that delete did."""
 
     always: bool = False
     puts: list[int] = field(default_factory=list)
@@ -50,8 +50,8 @@ class _Fate:
 
 
 @dataclass(slots=True)
-class _Key:
-    known: _Known = _Known.NOTHING
+class _KeyPlan:
+    known: _KnownState = _KnownState.NOTHING
     pending: dict[int, _Fate] = field(default_factory=dict)
     """Conditional deletes by the version they expect, not yet sent."""
 
@@ -72,7 +72,7 @@ class RequestPlan:
         if len(named) == len(operations) and not any(map(_never, operations)):
             self._plain()
         else:
-            self._keys = {key: _Key() for key in named}
+            self._keys = {key: _KeyPlan() for key in named}
             self._ranges: list[DeleteRange] = []
             self._fates = [self._add(operation) for operation in operations]
             self._finish()
@@ -105,33 +105,33 @@ class RequestPlan:
         if operation.expect == ABSENT:
             assert isinstance(operation, Put)
             return self._create(key, state, operation.value)
-        if _never(operation) or state.known is _Known.ABSENT or operation.expect in state.pending:
+        if _never(operation) or state.known is _KnownState.ABSENT or operation.expect in state.pending:
             return _Fate()  # that version cannot be there now
         if isinstance(operation, Put):
             return _Fate(puts=[self._put(key, operation.value, operation.expect - 1)])
         fate = state.pending[operation.expect] = _Fate()
         return fate
 
-    def _erase(self, key: str, state: _Key) -> None:
+    def _erase(self, key: str, state: _KeyPlan) -> None:
         self._settle_pending(key, state, b"")
-        state.known = _Known.ABSENT
+        state.known = _KnownState.ABSENT
 
-    def _overwrite(self, key: str, state: _Key, value: bytes) -> _Fate:
+    def _overwrite(self, key: str, state: _KeyPlan, value: bytes) -> _Fate:
         self._settle_pending(key, state, value)
-        state.known = _Known.PRESENT
+        state.known = _KnownState.PRESENT
         return _Fate(puts=[self._put(key, value, None)])
 
-    def _create(self, key: str, state: _Key, value: bytes) -> _Fate:
+    def _create(self, key: str, state: _KeyPlan, value: bytes) -> _Fate:
         """It applies where the key was absent, or where a delete before it made it so."""
-        if state.known is _Known.ABSENT:
+        if state.known is _KnownState.ABSENT:
             return self._overwrite(key, state, value)
         fate = _Fate(puts=self._settle_pending(key, state, value))
-        if state.known is _Known.NOTHING:
+        if state.known is _KnownState.NOTHING:
             fate.puts.append(self._put(key, value, NO_VERSION))
-        state.known = _Known.PRESENT
+        state.known = _KnownState.PRESENT
         return fate
 
-    def _settle_pending(self, key: str, state: _Key, value: bytes) -> list[int]:
+    def _settle_pending(self, key: str, state: _KeyPlan, value: bytes) -> list[int]:
         puts = []
         for version, fate in state.pending.items():
             fate.puts = [self._put(key, value, version - 1)]
@@ -142,7 +142,7 @@ class RequestPlan:
     def _finish(self) -> None:
         stays = []
         for key, state in self._keys.items():
-            if state.known is _Known.ABSENT:
+            if state.known is _KnownState.ABSENT:
                 self._delete(key, None)
             else:
                 stays.append(key)

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc
 from grpc import aio
 
+from dray.base.runtime import gather_some
 from dray.metadata.oxia.errors import UnusableOxia, understand
-from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.wire import client_pb2 as wire
 
 SERVICES: Final = ("io.oxia.proto.v1.OxiaClient", "io.streamnative.oxia.proto.OxiaClient")
@@ -114,8 +115,8 @@ class OxiaServer:
         self._introduction = asyncio.Lock()
 
     async def ready(self, timeout: float) -> bool:
-        """Whether the connection stands and the server is introduced, within that time. What is sent over a
-        connection that does not stand was certainly not received."""
+        """Whether the connection stands and the server is introduced, within that time. A request that is
+        sent over a connection that does not stand was certainly not received."""
         state = self._channel.get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY and self._introduced:
             return True
@@ -200,7 +201,7 @@ class Servers:
 
     def __init__(self, settings: OxiaSettings) -> None:
         self._settings = settings
-        self._credentials = None if settings.tls is None else _credentials(settings.tls)
+        self._credentials = settings.credentials() if settings.tls else None
         self._servers: dict[str, OxiaServer] = {}
         for address in settings.addresses:
             self.at(address)
@@ -218,18 +219,10 @@ class Servers:
         return server
 
     async def close(self) -> None:
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        await gather_some(server.close() for server in list(self._servers.values()))
 
     def _channel(self, address: str) -> aio.Channel:
-        if self._credentials is None or self._settings.tls is None:
+        if self._credentials is None:
             return aio.insecure_channel(address, OPTIONS)
-        name = self._settings.tls.server_name
-        override = [] if name is None else [("grpc.ssl_target_name_override", name)]
-        return aio.secure_channel(address, self._credentials, [*OPTIONS, *override])
-
-
-def _credentials(tls: OxiaTls) -> grpc.ChannelCredentials:
-    """An `OSError` names the file that cannot be read."""
-    return grpc.ssl_channel_credentials(
-        *(None if path is None else path.read_bytes() for path in (tls.authority, tls.key, tls.certificate))
-    )
+        options = [*OPTIONS, *self._settings.tls_options()]
+        return aio.secure_channel(address, self._credentials, options)

@@ -1,40 +1,52 @@
-"""The settings of an Oxia store: where the service is, how to speak to it, and how long to wait."""
+"""Oxia as an engine: its settings, and what small appends may cost it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.base.config.kinds import KIB, MIB, Secret, SecretMap, Text, TextList
+from dray.base.config.setting import setting
+from dray.base.runtime import Runtime
+from dray.metadata.contract import InlineLimits, MetadataStore
+from dray.metadata.servers import HOST_PORT, ServersSettings, revealed
+
+INLINE: Final = InlineLimits(
+    write_bytes=32 * KIB, rate=256 * KIB, backlog=16 * MIB, stream_backlog=MIB, pace_seconds=0.01
+)
+
+_NAMESPACE = Text(r"[^\s/]+", "a namespace without `/`, such as dray-production")
 
 
-@dataclass(frozen=True, slots=True)
-class OxiaTls:
-    authority: Path | None = None
-    """The certificates that servers are checked against; None: those of the system."""
+@dataclass(frozen=True, kw_only=True)
+class OxiaSettings(ServersSettings):
+    """An Oxia namespace. Its notifications have to be enabled."""
 
-    certificate: Path | None = None
-    key: Path | None = None
-    """Our own certificate and its key, where the servers ask for one."""
-
-    server_name: str | None = None
-    """The name in the servers' certificates, where it is not their address."""
-
-
-@dataclass(frozen=True, slots=True)
-class OxiaSettings:
-    addresses: Sequence[str]
-    """`host:port` of servers to begin with; the others are learnt from them."""
-
-    namespace: str = "default"
-    tls: OxiaTls | None = None
-    token: str | None = field(default=None, repr=False)
-    """Sent as a bearer token with every request."""
-
-    request_timeout: float = 5.0
-    """Seconds for one request; a write that is not answered by then is `Ambiguous`."""
-
-    patience: float = 15.0
-    """Seconds that a call waits for a leader, through any number of elections, before it is `Unavailable`."""
+    addresses: Sequence[str] = setting(
+        ("127.0.0.1:6648",),
+        TextList(HOST_PORT, "HOST:PORT, or several with commas between them", least=1),
+        "Servers of the Oxia cluster to begin with; the others are learnt from them.",
+    )
+    namespace: str = setting("default", _NAMESPACE, "The namespace of this Dray cluster, and of no other.")
+    secrets: Mapping[str, Secret] = setting(
+        {},
+        SecretMap("`token` with a text value, such as {token: ...}", r"token"),
+        "`token` is sent with every request. Better from the environment: "
+        "`DRAY_METADATA__OXIA__SECRETS__TOKEN=...`.",
+    )
 
     first_answer: float = 2.0
     """Seconds for a server to begin to answer, before another one is asked."""
+
+    @property
+    def token(self) -> str | None:
+        """Sent as a bearer token with every request."""
+        return revealed(self.secrets, "token")
+
+    async def opened(self, runtime: Runtime) -> MetadataStore:
+        from dray.metadata.oxia.store import OxiaStore
+
+        store = OxiaStore(self, runtime)
+        await store.open()
+        return store

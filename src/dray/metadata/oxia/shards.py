@@ -1,4 +1,4 @@
-"""Who leads which shard, as far as this client knows.
+"""The leader of each shard, as far as this client knows.
 
 Any server streams the assignments of all shards, and goes on to stream their changes. The view may be old:
 a server that is cut off from the coordinator repeats what it heard last. So whatever a leader answers
@@ -17,13 +17,13 @@ from typing import Any
 import structlog
 from grpc import aio
 
+from dray.base.runtime import KeptTask, Runtime, keep_running
 from dray.metadata.contract import Unavailable
 from dray.metadata.oxia.errors import NAMESPACE_NOT_FOUND, Fault, UnusableOxia, understand
 from dray.metadata.oxia.keys import partition_hash
 from dray.metadata.oxia.server import Call, OxiaServer, Servers, Stream
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Leader:
     """Whether a write was acknowledged here, in this time. See `dray.metadata.oxia.store`."""
 
     inspected: bool = False
-    """Whether a task looks after its sessions. See `dray.metadata.oxia.caretaker`."""
+    """Whether a task looks after its sessions. See `dray.metadata.oxia.sessions`."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     calls: set[Call[Any] | Stream[Any]] = field(default_factory=set)

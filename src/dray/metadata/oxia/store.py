@@ -2,8 +2,7 @@
 
 One write of the contract is one request to one shard (`plan`), which Oxia applies as one step. Requests go
 to the shard's leader (`calls`, `shards`), over one connection per server (`server`). Changes come as a stream
-per shard (`watch`). Sessions belong to a shard and are kept alive one by one (`sessions`,
-`caretaker`).
+per shard (`watch`). Sessions belong to a shard and are kept alive one by one (`sessions`).
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ from contextlib import aclosing
 from typing import Final
 
 import structlog
+from grpc import aio
 
-from dray.metadata.checks import KEY_END, check_domain, check_limit, check_write
+from dray.base.runtime import Runtime, gather_some
 from dray.metadata.contract import (
+    KEY_END,
     Change,
     Limits,
     MetadataError,
@@ -25,25 +26,26 @@ from dray.metadata.contract import (
     SessionEnded,
     StoredValue,
     Unavailable,
+    check_domain,
+    check_limit,
+    check_write,
 )
 from dray.metadata.oxia.calls import Calls
-from dray.metadata.oxia.caretaker import SessionCaretaker
-from dray.metadata.oxia.inspection import inspect
+from dray.metadata.oxia.errors import NOTIFICATIONS_NOT_ENABLED, UnusableOxia, understand
 from dray.metadata.oxia.keys import PREFIX_LENGTH, decode_key, stored_key
 from dray.metadata.oxia.plan import RequestPlan
 from dray.metadata.oxia.server import Servers
-from dray.metadata.oxia.sessions import open_session
-from dray.metadata.oxia.settings import OxiaSettings
+from dray.metadata.oxia.sessions import SessionCaretaker, open_session
+from dray.metadata.oxia.settings import INLINE, OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards
 from dray.metadata.oxia.watch import ShardWatch
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.sessions import KeptSession, session_identity
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
-LIMITS: Final = Limits(operations=5_000, value_bytes=8 << 20)
+LIMITS: Final = Limits(operations=5_000, value_bytes=8 << 20, inline=INLINE)
 """One write is one entry of Oxia's log, and every node of the shard carries it whole."""
 
 
@@ -75,7 +77,7 @@ class OxiaStore:
     async def close(self) -> None:
         """End this store's sessions and let go of the servers."""
         if self._open:
-            await asyncio.gather(*(_close_session(session) for session in self._sessions))
+            await gather_some(_close_session(session) for session in self._sessions)
         await self.abandon()
 
     async def abandon(self) -> None:
@@ -151,7 +153,12 @@ class OxiaStore:
         self._check_open()
         await self._calls.barrier(self._shards.of(domain))
 
-    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+    async def mark(self, domain: int, name: str) -> None:
+        check_domain(domain)
+        self._check_open()
+        await self._calls.mark(domain, name)
+
+    async def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
         check_domain(domain)
         self._check_open()
         shard = self._shards.of(domain)
@@ -163,7 +170,7 @@ class OxiaStore:
         watch.enter(domain)
         try:
             await self._in_place(watch)
-            async with aclosing(self._hub.watch(domain)) as changes:
+            async with aclosing(self._hub.watch(domain, endings)) as changes:
                 async for change in changes:
                     yield change
         finally:
@@ -226,3 +233,25 @@ async def _close_session(session: KeptSession) -> None:
 
 def _record(stored: str, found: wire.GetResponse) -> StoredValue:
     return StoredValue(decode_key(stored[PREFIX_LENGTH:]), found.value, found.version.version_id + 1)
+
+
+# --- whether a namespace will do
+#
+# Found out at start: better one line then than wrong answers later.
+
+
+async def inspect(shard: Shard, calls: Calls, settings: OxiaSettings) -> None:
+    leader = await calls.prove(shard)
+    stream = leader.server.notifications(shard.identity)
+    try:
+        async with asyncio.timeout(settings.request_timeout):
+            await anext(aiter(stream))
+    except aio.AioRpcError as error:
+        if understand(error).reason == NOTIFICATIONS_NOT_ENABLED:
+            raise UnusableOxia(
+                f"the Oxia namespace {settings.namespace!r} has notifications disabled: enable them"
+            ) from error
+    except (TimeoutError, StopAsyncIteration):
+        return  # an election, say: watches try again by themselves
+    finally:
+        stream.cancel()

@@ -1,4 +1,4 @@
-"""What changed in a shard, as its leader tells it, for those who watch domains of it.
+"""The changes of a shard, as its leader tells them, for those who watch domains of it.
 
 A stream begins with a batch that only names the offset from which it tells. That offset may be committed and
 not yet applied, so a barrier follows before watchers get a hint to read: what they read then, or are told
@@ -14,15 +14,15 @@ import asyncio
 import structlog
 from grpc import aio
 
+from dray.base.runtime import Runtime, keep_running
 from dray.metadata.contract import MetadataError
 from dray.metadata.oxia.calls import Calls
 from dray.metadata.oxia.errors import understand
-from dray.metadata.oxia.keys import split_key
+from dray.metadata.oxia.keys import split_key, split_mark
 from dray.metadata.oxia.server import Stream
 from dray.metadata.oxia.shards import Leader, Shard
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -102,8 +102,11 @@ class ShardWatch:
     def _tell(self, batch: wire.NotificationBatch) -> None:
         changed: dict[int, list[str]] = {}
         for entry in batch.notifications:
+            if (mark := split_mark(entry.key)) is not None:
+                changed.setdefault(mark[0], []).append(mark[1])
+                continue
             found = split_key(entry.key)
-            if found is None:
+            if found is None or found[0] not in self._domains:
                 continue
             domain, key = found
             if entry.value.type == wire.KEY_RANGE_DELETED:

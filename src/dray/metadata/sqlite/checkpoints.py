@@ -17,14 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from dray.base.runtime.logger import get_logger
+from dray.base.runtime.workers import WorkItem
 from dray.metadata.contract import Unavailable
 from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.schema import connect_checkpointer
-from dray.runtime.workers import WorkItem
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _PASSES_BESIDE_WRITERS: Final = 2
 _COPY: Final = "PRAGMA wal_checkpoint(PASSIVE)"

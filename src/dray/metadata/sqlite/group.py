@@ -1,4 +1,4 @@
-"""What a group of writes comes to, worked out without touching the database.
+"""The result of a group of writes, worked out without touching the database.
 
 Many writes go into one transaction. Their operations are played in order on what was read at its
 start, each with its own expectation; only where every key ends up is then written. Pure: versions
@@ -33,7 +33,7 @@ def conditional_places(domain: int, operations: Sequence[Operation]) -> list[Pla
 class Group:
     """`versions` holds every place with a condition on it, 0 where there is nothing.
 
-    What it comes to is written in this order: `ranges` deleted, then `deletes`, then `puts`.
+    Its result is written in this order: `ranges` deleted, then `deletes`, then `puts`.
     """
 
     versions: dict[Place, int]

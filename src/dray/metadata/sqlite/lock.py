@@ -27,7 +27,7 @@ class WriterLock:
     def held(self) -> Iterator[None]:
         try:
             if self._file is None:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:
             raise Unavailable(f"cannot lock {self._path}: {error.strerror}") from error

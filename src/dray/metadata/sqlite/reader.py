@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dray.metadata.contract import StoredValue, Unavailable
-from dray.metadata.sqlite.schema import connect_reader
-from dray.runtime.workers import WorkItem
+from dray.base.runtime.workers import WorkItem
+from dray.metadata.contract import StoredValue
+from dray.metadata.sqlite.schema import connect_reader, failure
 
 _COLUMNS = "SELECT key, value, version FROM records"
 # Twice the time to live: the clock is read before the statement sees the file, and a session that was renewed
@@ -63,7 +63,7 @@ class SqliteReader:
                 cursor = self._connection.execute(job.statement, (self._clock(), *job.arguments))
                 job.result = cursor.fetchall()
             except sqlite3.Error as error:
-                job.error = Unavailable(f"{self._path}: {error}")
+                job.error = failure(self._path, error)
                 self.close()
             except (ValueError, OverflowError) as error:  # an argument that SQLite cannot hold
                 job.error = error

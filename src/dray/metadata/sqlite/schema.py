@@ -1,4 +1,4 @@
-"""What the file holds, how a connection to it is set up, and which files are refused.
+"""The contents of the file, how a connection to it is set up, and which files are refused.
 
 `records` holds every key of every domain, and one row in a domain of its own whose version is the
 last one given out: it is read and written by the statements that read and write records, in the
@@ -9,7 +9,7 @@ microseconds per operation with values of 400 bytes, 31 against 46 with 2,000).
 
 `sessions` needs no note of the machine's last boot. Times are the monotonic clock's, which all
 processes of a machine share and which starts again at boot; a session lives while
-`now < expires <= now + ttl`. What an earlier boot left behind is out of that window, or in it by
+`now < expires <= now + ttl`. A session that an earlier boot left behind is out of that window, or in it by
 chance and then out of it within `ttl`; either way it is swept when the file is next opened.
 
 `changes` tells the other processes which keys changed: one row per transaction and domain, the
@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dray.metadata.contract import MetadataError
+from dray.metadata.contract import MetadataError, Unavailable
 
 SCHEMA_VERSION: Final = 1
 APPLICATION_ID: Final = 0x44726179  # "Dray"
@@ -32,6 +32,13 @@ MINIMUM_SQLITE: Final = (3, 38, 0)  # STRICT tables and ->>
 
 STORE_DOMAIN: Final = -1
 VERSION_KEY: Final = "last version"
+
+_CHECKED_WHOLLY: Final = 256 << 20
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ADVICE: Final = (
+    "a copy that was made while brokers ran is often so; bring back a backup with drayd restore, or copy the "
+    "file anew with all brokers stopped"
+)
 
 _CACHE_SIZE: Final = "PRAGMA cache_size = -8192"  # kibibytes, for each connection
 
@@ -73,10 +80,47 @@ class UnusableFile(MetadataError):
     """The file is not one this version can work with: trying again will not help."""
 
 
+class DamagedFile(UnusableFile):
+    """The contents of the file contradict themselves."""
+
+
+def no_matter(_: str) -> None:
+    """For those whom damage of the file concerns no more than any error."""
+
+
 def error_code(error: Exception) -> int | None:
     """SQLite's primary result code, if it was SQLite that complained."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
+
+
+def failure(path: Path, error: Exception) -> MetadataError:
+    """Of a read, or of a write that did not happen: damage does not pass, and everything else may."""
+    if error_code(error) in _DAMAGE:
+        return DamagedFile(f"{path} is damaged ({error}): {_ADVICE}")
+    return Unavailable(f"{path}: {error}")
+
+
+def check_whole(path: Path, busy_timeout: float) -> None:
+    """`DamagedFile` for one that is damaged, as a copy of a running store is: a part of it may be read
+    for days before the damage shows. A large file is not held against its index, which would take seconds.
+    The owner of the file is judged elsewhere."""
+    if not path.exists():
+        return
+    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
+    try:
+        if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+            return
+        check = "integrity_check" if path.stat().st_size <= _CHECKED_WHOLLY else "quick_check"
+        (found,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error_code(error) == sqlite3.SQLITE_NOTADB:
+            return
+        raise failure(path, error) from error
+    finally:
+        connection.close()
+    if found != "ok":
+        raise DamagedFile(f"{path} is damaged ({found}): {_ADVICE}")
 
 
 def connect_writer(path: Path, busy_timeout: float, checkpoint_pages: int) -> sqlite3.Connection:

@@ -2,23 +2,26 @@
 
 A thread writes (`writer`: group commit under a lock between processes, `lock`), one copies what was
 written into the file now and then (`checkpoints`), one answers point reads and one scans (`reader`),
-and one listens for other processes while somebody watches (`changes`, woken by `doorbells`). The
-event loop only ever queues and delivers.
+and one listens for other processes while somebody watches (`changes`). The event
+loop only ever queues and delivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
-from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
+from dray.base.runtime import Runtime, keep_running
+from dray.base.runtime.logger import get_logger
+from dray.base.runtime.workers import Worker
 from dray.metadata.contract import (
+    KEY_END,
     Change,
+    DomainOutcome,
+    DomainWrite,
     Limits,
     MetadataError,
     Operation,
@@ -26,26 +29,32 @@ from dray.metadata.contract import (
     SessionEnded,
     StoredValue,
     Unavailable,
+    as_outcome,
+    check_domain,
+    check_limit,
+    check_ttl,
+    check_write,
 )
-from dray.metadata.domains import DomainOutcome, DomainWrite, as_outcome
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
 from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader, records_of
-from dray.metadata.sqlite.sessions import (
+from dray.metadata.sqlite.schema import DamagedFile, check_whole, no_matter
+from dray.metadata.sqlite.writer import (
     ANY_EXPIRED,
+    AnyWrite,
+    Changed,
+    GroupWriter,
+    WriteJob,
     open_session,
     reap_sessions,
     remove_session,
     renew_session,
 )
-from dray.metadata.sqlite.writer import AnyWrite, Changed, GroupWriter, WriteJob
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime, keep_running
-from dray.runtime.workers import Worker
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 LIMITS: Final = Limits(operations=10_000, value_bytes=16 << 20)
 
@@ -73,7 +82,15 @@ class SqliteSettings:
 
 
 class SqliteStore:
-    def __init__(self, path: str | Path, runtime: Runtime, settings: SqliteSettings | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        runtime: Runtime,
+        settings: SqliteSettings | None = None,
+        on_damage: Callable[[str], None] = no_matter,
+    ) -> None:
+        """`on_damage` is told of a file that turns out to be damaged after it was opened."""
+        self._on_damage = on_damage
         self._path = Path(path).resolve()  # one file has one lock, whatever links lead to it
         self._runtime = runtime
         self._settings = settings or SqliteSettings()
@@ -91,7 +108,8 @@ class SqliteStore:
         self._open = False
 
     async def open(self) -> None:
-        """Create or check the file. `UnusableFile` when it is not ours or too new."""
+        """Create or check the file. `UnusableFile` when it is not ours, too new or damaged."""
+        await self._runtime.in_thread(check_whole, self._path, self._settings.busy_timeout)
         clock = self._runtime.monotonic
         lock = WriterLock(self._path)
         self._group_writer = GroupWriter(
@@ -207,17 +225,24 @@ class SqliteStore:
         check_domain(domain)
         self._check_open()
 
-    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+    async def watch(self, domain: int, endings: tuple[str, ...] = ()) -> AsyncGenerator[Change, None]:
         check_domain(domain)
         self._check_open()
         await self._foreign.enter()
         try:
-            async with aclosing(self._hub.watch_many(domain)) as news:
+            async with aclosing(self._hub.watch_many(domain, endings)) as news:
                 async for changes in news:
                     for change in changes:
                         yield change
         finally:
             self._foreign.leave()
+
+    async def mark(self, domain: int, name: str) -> None:
+        """Writes of this process its watchers have heard of by the time that they are acknowledged."""
+        check_domain(domain)
+        self._check_open()
+        await self._foreign.look()
+        self._hub.publish(domain, [name])
 
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
@@ -245,12 +270,20 @@ class SqliteStore:
     async def _read(self, reader: Worker[ReadJob], domain: int, job: ReadJob) -> list[Any]:
         check_domain(domain)
         self._check_open()
-        rows: list[Any] = await reader.submit(job)
+        try:
+            rows: list[Any] = await reader.submit(job)
+        except DamagedFile as error:
+            self._on_damage(str(error))
+            raise
         return rows
 
     async def _submit(self, job: AnyWrite) -> Any:
         self._check_open()
-        return await self._writer.submit(job)
+        try:
+            return await self._writer.submit(job)
+        except DamagedFile as error:
+            self._on_damage(str(error))
+            raise
 
     def _check_open(self) -> None:
         if not self._open:

@@ -18,12 +18,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
+from dray.base.runtime.workers import Afterwards, WorkItem
+from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded
 from dray.metadata.keys import WAL
-from dray.metadata.sqlite.doorbells import Neighbours
+from dray.metadata.sqlite.changes import Neighbours
 from dray.metadata.sqlite.group import Group, Place, conditional_places
-from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code
-from dray.runtime.workers import Afterwards, WorkItem
+from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code, failure
 
 Changed: TypeAlias = dict[int, dict[str, None] | None]
 """Per domain the keys that changed; None when there is no telling which."""
@@ -152,7 +152,8 @@ class GroupWriter:
             connection.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
             unclear = committing and error_code(error) != sqlite3.SQLITE_BUSY
-            self._fail(jobs, Ambiguous if unclear else Unavailable, f"{self._path}: {error}")
+            found = Ambiguous(f"{self._path}: {error}") if unclear else failure(self._path, error)
+            self._fail(jobs, type(found), str(found))
             self.close()
             return None
         except MetadataError as error:
@@ -191,7 +192,7 @@ class GroupWriter:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            # Where checkpoints do not come or do not finish, the writer makes one itself.
+            # If checkpoints do not come or do not finish, the writer makes one itself.
             at_last = _TIMES_AS_LONG * self._checkpoint_pages
             self._connection = connect_writer(self._path, self._busy_timeout, at_last)
         return self._connection
@@ -313,3 +314,57 @@ def _joined(keys: Iterable[str] | None) -> str | None:
         return None
     text = "\n".join(keys)
     return text if len(text) <= CHANGE_KEYS_LENGTH else None
+
+
+# --- the engine's half of a session: acts that ride in a group's transaction
+
+
+ANY_EXPIRED = f"SELECT EXISTS (SELECT 1 FROM sessions WHERE NOT ({ALIVE}))"
+
+
+def open_session(identity: int, domain: int, ttl: float) -> SessionJob:
+    def act(connection: sqlite3.Connection, now: float, _changed: Changed) -> bool:
+        connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (identity, domain, ttl, now + ttl))
+        return True
+
+    return SessionJob(act)
+
+
+def renew_session(identity: int) -> SessionJob:
+    """Says whether the session still lives: one that ran out is never brought back."""
+
+    def act(connection: sqlite3.Connection, now: float, _changed: Changed) -> bool:
+        renewal = f"UPDATE sessions SET expires = ?1 + ttl WHERE id = ?2 AND {ALIVE}"
+        return connection.execute(renewal, (now, identity)).rowcount == 1
+
+    return SessionJob(act)
+
+
+def remove_session(identity: int) -> SessionJob:
+    def act(connection: sqlite3.Connection, _now: float, changed: Changed) -> bool:
+        _remove(connection, [identity], changed)
+        return True
+
+    return SessionJob(act)
+
+
+def reap_sessions() -> SessionJob:
+    """Remove what has run out, whosever it was."""
+
+    def act(connection: sqlite3.Connection, now: float, changed: Changed) -> bool:
+        expired = connection.execute(f"SELECT id FROM sessions WHERE NOT ({ALIVE})", (now,)).fetchall()
+        _remove(connection, [identity for (identity,) in expired], changed)
+        return bool(expired)
+
+    return SessionJob(act)
+
+
+def _remove(connection: sqlite3.Connection, identities: Iterable[int], changed: Changed) -> None:
+    chosen = (json.dumps(list(identities)),)
+    of_chosen = "FROM records WHERE session IN (SELECT value FROM json_each(?1))"
+    for domain, key in connection.execute(f"SELECT domain, key {of_chosen}", chosen).fetchall():
+        keys = changed.setdefault(domain, {})
+        if keys is not None:
+            keys[key] = None
+    connection.execute(f"DELETE {of_chosen}", chosen)
+    connection.execute("DELETE FROM sessions WHERE id IN (SELECT value FROM json_each(?1))", chosen)

@@ -6,6 +6,7 @@ our own commit. Commits here look the outcome up instead.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,16 +15,23 @@ from typing import Final
 
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.exceptions import OAuthError, RESTError
-from requests import Session
+from pyiceberg.exceptions import ValidationError as MetadataInvalid
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from requests import Session, codes
 
-from dray.tables.contract import TablesUnavailable
+from dray.tables.contract import TablesUnavailable, TableUnreadable
 from dray.tables.iceberg import aws, cloud_files, local_files
 from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.manifests import FileDamaged
 from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings, SettingsRefused
 
+_EMPTY: Final = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": None})
 _SQLITE_FILE: Final = "sqlite:///"
 _TRIES_TO_CREATE: Final = 3
 # `requests` and file systems raise OSError. An answer that is not valid raises ValidationError.
@@ -78,21 +86,40 @@ def answering(what: str) -> Iterator[None]:
         raise TablesUnavailable(f"{what}: {_first_line(error)}") from error
 
 
+@contextmanager
+def readable(what: str, remedy: str) -> Iterator[None]:
+    """A part of a table that cannot be read, though its catalog and the store answer, becomes one line."""
+    try:
+        yield
+    except (FileDamaged, FileNotFoundError, MetadataInvalid, ValidationError) as error:
+        raise TableUnreadable(f"{what} cannot be read: {_reason(error)}; {remedy}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The fault of metadata stands behind the line that counts the faults."""
+    found = error.__cause__ if isinstance(error, MetadataInvalid) else error
+    if not isinstance(found, ValidationError):
+        return _first_line(error)
+    first = found.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+
+
 def _open_sql(properties: dict[str, str]) -> Catalog:
-    from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.exc import OperationalError
+
+    from dray.tables.iceberg.sql_catalog import OnceReadingSqlCatalog
 
     uri = properties["uri"]
     if uri.startswith(_SQLITE_FILE):
         Path(uri.removeprefix(_SQLITE_FILE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_TRIES_TO_CREATE - 1):
         try:
-            return SqlCatalog(CATALOG_NAME, **properties)
+            return OnceReadingSqlCatalog(properties)
         except OperationalError as error:
             # Two processes that start at once both find no tables, and one of them makes them first.
             if "already exists" not in str(error):
                 raise
-    return SqlCatalog(CATALOG_NAME, **properties)
+    return OnceReadingSqlCatalog(properties)
 
 
 class _PromptRestCatalog(RestCatalog):
@@ -103,9 +130,37 @@ class _PromptRestCatalog(RestCatalog):
         self._timeout_seconds = timeout_seconds
         super().__init__(CATALOG_NAME, **properties)
 
+    def set_columns(self, table: Table, columns: Schema) -> None:
+        """As `commit_table`, but with the last id: the library leaves it out, and some servers insist."""
+        added = json.loads(columns.model_dump_json()) | {"schema-id": len(table.schemas())}
+        asserted = AssertTableUUID(uuid=table.metadata.table_uuid), _EMPTY
+        body = {
+            "requirements": [json.loads(each.model_dump_json()) for each in asserted],
+            "updates": [
+                {"action": "add-schema", "schema": added, "last-column-id": columns.highest_field_id},
+                {"action": "set-current-schema", "schema-id": -1},
+            ],
+        }
+        names = self._split_identifier_for_path(table.name())
+        answer = self._session.post(self.url(Endpoints.update_table, **names), data=json.dumps(body))
+        if answer.status_code != codes.ok:
+            raise RESTError(
+                f"the columns of the new table are not set: {answer.status_code} {answer.text[:300]}"
+            )
+
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
         session.request = partial(session.request, timeout=self._timeout_seconds)  # type: ignore[method-assign]
         return super()._create_legacy_oauth2_auth_manager(session)
+
+
+def set_columns(catalog: Catalog, table: Table, columns: Schema) -> bool:
+    """Give a table that has no snapshot yet these very columns: the files of the log have their ids, and some
+    catalogs number the columns of a new table in another way. False for a catalog where that is not to be
+    expected."""
+    if not isinstance(catalog, _PromptRestCatalog):
+        return False
+    catalog.set_columns(table, columns)
+    return True
 
 
 def _with_timeout(uri: str, seconds: float) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dray.tables.iceberg.locations import Locations
-from dray.tables.iceberg.reading import Column, TableView
+from dray.tables.iceberg.view import Column, TableView
 
 _KINDS: Final = {
     "boolean": "BOOLEAN",
@@ -50,27 +50,49 @@ def tables_in(statement: str, connection: Any) -> set[str] | None:
     return set(_base_tables(tree)) or None
 
 
+def parses(statement: str, connection: Any) -> bool:
+    [(text,)] = connection.execute("select json_serialize_sql($1)", [statement]).fetchall()
+    return not json.loads(text).get("error")
+
+
 def view_statement(
     view: TableView,
     locations: Locations,
     source: str | None = None,
     ends: Mapping[int, int] | None = None,
+    starts: Mapping[int, int] | None = None,
+    tail: str | None = None,
 ) -> str:
-    """`source` is a relation that DuckDB has already, in place of local files. `ends`: of each partition only
-    the rows below."""
+    """`source` is a relation that DuckDB has already, in place of local files. `starts`, `ends`: of each
+    partition only the rows from there on, and the rows below. `tail`: a relation of the rows behind the
+    table, of the same columns as the files."""
     if view.has_delete_files:
         raise QueryRefused(f"table {view.name}: {view.trouble or 'another writer deleted rows in it'}")
-    columns = ", ".join(_selected(column, view) for column in view.columns)
-    head = f"create view {quoted(view.topic)} as select {columns}"
-    if not view.files:
-        return f"{head} where false"
-    below = "" if ends is None else f" where {_below(ends)}"
-    return f"{head} from {source or _parquet(_local_paths(view, locations))}{below}"
+    parts = []
+    if view.files:
+        kept = [] if ends is None else [_below(ends)]
+        kept += [_above(starts)] if starts and any(starts.values()) else []
+        within = f" where {' and '.join(kept)}" if kept else ""
+        parts.append(f"{_select(view)} from {source or _parquet(_local_paths(view, locations))}{within}")
+    if tail is not None:
+        parts.append(f"{_select(view)} from {tail}")
+    if not parts:
+        parts.append(f"{_select(view, has_rows=False)} where false")
+    return f"create view {quoted(view.topic)} as {' union all '.join(parts)}"
 
 
 def _below(ends: Mapping[int, int]) -> str:
     cases = "".join(f" when {partition:d} then {end:d}" for partition, end in sorted(ends.items()))
     return f'"offset" < case "partition"{cases} else 0 end' if cases else "false"
+
+
+def _above(starts: Mapping[int, int]) -> str:
+    cases = "".join(f" when {partition:d} then {start:d}" for partition, start in sorted(starts.items()))
+    return f'"offset" >= case "partition"{cases} else 0 end'
+
+
+def _select(view: TableView, *, has_rows: bool = True) -> str:
+    return "select " + ", ".join(_selected(column, has_rows) for column in view.columns)
 
 
 def latest_statement(view: TableView) -> str:
@@ -90,9 +112,9 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _selected(column: Column, view: TableView) -> str:
+def _selected(column: Column, has_rows: bool) -> str:
     kind = _HEADERS if column.source == "headers" else _kind(column.kind)
-    value = "null" if column.source is None or not view.files else quoted(column.source)
+    value = quoted(column.source) if has_rows and column.source is not None else "null"
     return f"cast({value} as {kind}) as {quoted(column.name)}"
 
 

@@ -51,7 +51,7 @@ class _Stream(BytesIO):
 def _write_durably(path: Path, data: bytes) -> None:
     _make_directories(path.parent)
     passing = path.with_name(f".{path.name}.writing")
-    descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:

@@ -1,14 +1,15 @@
 """Between paths of the object store and the locations that tables name.
 
 The tables name the files of the log itself, so other programs find them only if a location means the same
-to them as a path means to a broker. Credentials are the object store's, under the names that pyiceberg has
-for them.
+to them as a path means to a broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -19,31 +20,22 @@ from dray.tables.iceberg.settings import SettingsRefused
 METADATA_PREFIX: Final = "iceberg/"
 """Below it lie the metadata files of all tables."""
 
-_S3: Final = {
-    "region": "s3.region",
-    "endpoint": "s3.endpoint",
-    "access_key_id": "s3.access-key-id",
-    "secret_access_key": "s3.secret-access-key",
-    "session_token": "s3.session-token",
-    "ca_file": "dray.ca-file",
-}
-_GCS: Final = {"endpoint": "gcs.service.host", "token": "gcs.oauth2.token"}
-_AZURE: Final = {
-    "account_name": "adls.account-name",
-    "account_key": "adls.account-key",
-    "sas_key": "adls.sas-token",
-    "tenant_id": "adls.tenant-id",
-    "client_id": "adls.client-id",
-    "client_secret": "adls.client-secret",
-}
+STORE: Final = "dray.store"
+"""The property that says to `cloud_files` how the object store is opened, and which locations are its."""
+_ACCOUNT_NAMES: Final = ("account_name", "azure_storage_account_name")
 
 
 @dataclass(frozen=True)
 class Locations:
-    """`root` ends with a slash; `properties` are what pyiceberg's file access needs."""
+    """`root` ends with a slash; `properties` are what pyiceberg's file access needs. They may change while a
+    process runs, with the credentials."""
 
     root: str
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    read_properties: Callable[[], Mapping[str, str]] = field(default=dict, repr=False)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.read_properties()
 
     def location_of(self, path: str) -> str:
         return self.root + path
@@ -59,8 +51,8 @@ class Locations:
 
 
 def table_path(topic: str, topic_id: UUID) -> str:
-    """Where the metadata of a topic's table lies. The id keeps apart what two topics of one name leave
-    there, as it does with the data files."""
+    """The path of the metadata of a topic's table. The id keeps apart the files that two topics of one name
+    leave there, as it does with the data files."""
     return f"{METADATA_PREFIX}topic={quote(topic, safe='')}/id={topic_id.hex}"
 
 
@@ -68,35 +60,31 @@ def locations(url: str, options: Mapping[str, str], secrets: Mapping[str, str]) 
     """The locations of the object store with that URL. Raises `SettingsRefused` for a store that other
     programs cannot read."""
     scheme, _, rest = url.partition(":")
-    given = {**options, **secrets}
     if scheme == "file":
         return Locations(f"file://{Path(rest.removeprefix('//')).resolve()}/")
     root = url.rstrip("/") + "/"
-    if scheme == "s3":
-        named = _named(_S3, given)
-        # With an endpoint of its own, pyarrow puts the bucket's name into the path, unless virtual addressing
-        # is forced.
-        if given.get("path_style") == "false" or given.get("virtual_hosted_style_request") == "true":
-            named["s3.force-virtual-addressing"] = "true"
-        return Locations(root, named)
-    if scheme == "gs":
-        return Locations(root, _named(_GCS, given))
     if scheme == "az":
-        account = given.get("account_name")
-        if not account:
-            raise SettingsRefused("objects.options.account_name: the tables need it to name files on Azure")
-        container, _, prefix = root.removeprefix("az://").partition("/")
-        return Locations(
-            f"abfss://{container}@{account}.dfs.core.windows.net/{prefix}", _named(_AZURE, given)
+        root = _on_azure(root, {**options, **dict(secrets.items())})
+    elif scheme not in ("s3", "gs"):
+        raise SettingsRefused(
+            f"objects.url = {url}: tables need an object store that other programs can read; "
+            "use another one, or set iceberg.enabled to false"
         )
-    raise SettingsRefused(
-        f"objects.url = {url}: tables need an object store that other programs can read; "
-        "use another one, or set iceberg.enabled to false"
-    )
+    return Locations(root, partial(_store, root, url, options, secrets))
 
 
-def _named(names: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    return {theirs: given[ours] for ours, theirs in names.items() if given.get(ours)}
+def _on_azure(root: str, given: Mapping[str, str]) -> str:
+    """As Spark, Trino and pyiceberg name them. The address of the requests is the object store's matter."""
+    account = next((given[name] for name in _ACCOUNT_NAMES if given.get(name)), None)
+    if account is None:
+        raise SettingsRefused("objects.options.account_name: the tables need it to name files on Azure")
+    container, _, prefix = root.removeprefix("az://").partition("/")
+    return f"abfss://{container}@{account}.dfs.core.windows.net/{prefix}"
+
+
+def _store(root: str, url: str, options: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+    opened = {"root": root, "url": url, "options": dict(options), "secrets": dict(secrets.items())}
+    return {STORE: json.dumps(opened)}
 
 
 def _plain_file(location: str) -> str:

@@ -19,8 +19,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from dray.tables.iceberg.history import jobs_of
-from dray.tables.iceberg.manifests import read_list
+from dray.tables.iceberg.identity import jobs_of
+from dray.tables.iceberg.manifests import KnownManifests
 from dray.tables.iceberg.snapshots import same_table
 
 
@@ -32,10 +32,14 @@ class Expiry:
     files: set[str]
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+    oldest_ms: int | None
+    """Of those that stay now and go some day: when the first was made."""
 
 
-def plan_expiry(table: Table, unfinished_jobs: Collection[str], older_than_ms: int) -> Expiry | None:
-    """None if nothing is to expire. The heads of branches and tags stay, and so does every snapshot that
+def plan_expiry(
+    table: Table, unfinished_jobs: Collection[str], older_than_ms: int, known: KnownManifests
+) -> Expiry:
+    """The heads of branches and tags stay, and so does every snapshot that
     names a job that still has to find itself there."""
     metadata = table.metadata
     kept_ids = {ref.snapshot_id for ref in metadata.refs.values()}
@@ -49,23 +53,25 @@ def plan_expiry(table: Table, unfinished_jobs: Collection[str], older_than_ms: i
             or jobs_of(snapshot) & unfinished
         )
         (kept if stays else expired).append(snapshot)
-    if not expired:
-        return None
     ids = [snapshot.snapshot_id for snapshot in expired]
+    passing = [snapshot.timestamp_ms for snapshot in kept if snapshot.snapshot_id not in kept_ids]
+    if not expired:
+        return Expiry([], set(), (), (), min(passing, default=None))
     return Expiry(
         ids,
-        metadata_of(expired, table.io) - metadata_of(kept, table.io),
+        metadata_of(expired, table.io, known) - metadata_of(kept, table.io, known),
         same_table(metadata),
         (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),),
+        min(passing, default=None),
     )
 
 
-def metadata_of(snapshots: Iterable[Snapshot], io: FileIO) -> set[str]:
+def metadata_of(snapshots: Iterable[Snapshot], io: FileIO, known: KnownManifests) -> set[str]:
     """The manifest lists and manifests of those snapshots."""
     found: set[str] = set()
     for snapshot in snapshots:
         found.add(snapshot.manifest_list)
-        found.update(manifest.manifest_path for manifest in read_list(io, snapshot.manifest_list))
+        found.update(known.names(io, snapshot.manifest_list))
     return found
 
 

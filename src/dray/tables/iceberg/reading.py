@@ -1,56 +1,27 @@
-"""A table as a reader sees it: its current files and columns, from metadata alone."""
+"""A table as a reader sees it: its current files and columns, from metadata alone; and rows for a log that
+lost them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from uuid import UUID
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from pyiceberg import expressions
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from dray.tables.iceberg.clean_points import clean_points
-from dray.tables.iceberg.history import is_ours
-from dray.tables.iceberg.identity import topic_of, why_refused
-from dray.tables.iceberg.manifests import end_of, ends_in, read_list
-from dray.tables.iceberg.schema import COLUMNS, ENDS
-from dray.tables.snapshots import TableSnapshot, parse_ends
+from dray.tables.contract import TableSnapshot, parse_ends
+from dray.tables.iceberg.identity import is_ours, topic_of, why_refused
+from dray.tables.iceberg.manifests import end_of, ends_in, entries_of, read_list
+from dray.tables.iceberg.schema import COLUMNS, OFFSET, PARTITION
+from dray.tables.iceberg.snapshots import clean_points
+from dray.tables.iceberg.view import ENDS, Column, TableView
 
-
-@dataclass(frozen=True)
-class Column:
-    """`source` is its name in the files; None for a column that the owner of the table added."""
-
-    name: str
-    source: str | None
-    kind: str
-
-
-@dataclass(frozen=True)
-class TableView:
-    name: str
-    topic: str
-    topic_id: UUID
-    table_uuid: UUID
-    location: str
-    metadata_location: str
-    snapshot_id: int | None
-    updated_ms: int | None
-    snapshots: int
-    manifests: int
-    rows: int
-    size: int
-    files: Sequence[str]
-    """The locations of the data files."""
-    ends: Mapping[int, int]
-    """Per partition, the offset after the last one that the table has."""
-    columns: Sequence[Column]
-    has_delete_files: bool
-    trouble: str | None
-    """Why the table is not written any more, if so."""
-    clean_points: Mapping[int, int] = field(default_factory=dict)
-    """Per partition, the offset below which no key has two rows; of partitions that have one."""
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def view(table: Table, cluster_id: str) -> TableView | None:
@@ -69,7 +40,7 @@ def view(table: Table, cluster_id: str) -> TableView | None:
     for manifest in manifests:
         if manifest.content != ManifestContent.DATA:
             continue
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+        for entry in entries_of(manifest, table.io):
             file = entry.data_file
             files.append(file.file_path)
             rows += file.record_count
@@ -143,3 +114,30 @@ def ends_of(table: Table, snapshot_id: int) -> Mapping[int, int] | None:
         return None
     said = parse_ends(snapshot.summary.get(ENDS)) if snapshot.summary else None
     return ends_in(read_list(table.io, snapshot.manifest_list), table.io) if said is None else said
+
+
+# --- rows that a table still has, for offsets whose own file the log has lost
+
+
+def rows_in(table: Table, partition: int, start: int, end: int) -> pyarrow.Table:
+    """The rows of a range of offsets, each once, in their order. Files that are gone are passed over. Columns
+    are found by field id, so that it does not matter how they are called by now."""
+    import pyarrow as pa
+
+    of = table.schema().find_column_name
+    offset = str(of(OFFSET))
+    make: Any = expressions  # whose types know only the names of their fields
+    within = make.And(make.GreaterThanOrEqual(offset, start), make.LessThan(offset, end))
+    wanted = make.And(make.EqualTo(str(of(PARTITION)), partition), within)
+    tasks = [
+        task
+        for task in table.scan(row_filter=wanted).plan_files()
+        if table.io.new_input(task.file.file_path).exists()
+    ]
+    batches = list(ArrowScan(table.metadata, table.io, COLUMNS, wanted).to_record_batches(tasks))
+    if not batches:
+        return pa.table({"offset": []})
+    rows = pa.Table.from_batches(batches).sort_by("offset")
+    offsets = rows.column("offset").to_pylist()
+    first = [place for place, each in enumerate(offsets) if not place or each != offsets[place - 1]]
+    return rows.take(first) if len(first) < len(offsets) else rows

@@ -27,18 +27,18 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from dray.tables.iceberg.view import CLUSTER_ID, TOPIC, TOPIC_ID
+
 PARTITION: Final = 1
 OFFSET: Final = 2
 TIMESTAMP: Final = 3
 
 SCHEMA_VERSION: Final = "1"
 
-TOPIC: Final = "dray.topic"
-TOPIC_ID: Final = "dray.topic_id"
-CLUSTER_ID: Final = "dray.cluster_id"
 VERSION: Final = "dray.schema_version"
 JOBS: Final = "dray.jobs"
-ENDS: Final = "dray.ends"
+PUT_BACK: Final = "dray.put_back"
+"""Of a snapshot that holds exactly the log's files again, after another writer had changed the table."""
 CLEAN: Final = "dray.clean."
 """With a partition behind it: the offset below which no key has two rows of that partition."""
 
@@ -101,8 +101,8 @@ def find_spec(metadata: TableMetadata, day_partitioned: bool) -> PartitionSpec |
 
 
 def why_unfit(metadata: TableMetadata) -> str | None:
-    """What is wrong with the columns of a table, or None. Columns that were added, renamed, reordered,
-    widened or made optional are no problem: files are read by field id."""
+    """The fault of a table's columns, or None. Columns that were added, renamed, reordered, widened or made
+    optional are no problem: files are read by field id."""
     schema = metadata.schema()
     for field, path in _walk(COLUMNS.as_struct(), ""):
         try:

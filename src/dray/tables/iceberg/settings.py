@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 CatalogKind = Literal["sql", "rest", "glue"]
 
 CATALOG_NAME = "dray"
 """The catalog's name in a SQL catalog's rows: other programs that read those rows have to use it too."""
+
+
+_OF_CLIENTS: Final = ("s3.", "gcs.", "adls.")
+"""pyiceberg's own clients for clouds, which are not used."""
 
 
 class SettingsRefused(ValueError):
@@ -34,11 +38,12 @@ class CatalogSettings:
             raise SettingsRefused(f"iceberg.uri: a catalog of type {self.kind} needs one")
         if self.kind == "rest" and not str(self.uri).startswith(("http://", "https://")):
             raise SettingsRefused(
-                f"iceberg.uri = {self.uri!r}: a REST catalog has an address that starts with http:// or https://"
+                "iceberg.uri: a REST catalog has an address that starts with http:// or https://, not "
+                + str(self.uri).partition(":")[0]
             )
         if self.kind == "sql" and "://" not in str(self.uri):
             raise SettingsRefused(
-                f"iceberg.uri = {self.uri!r}: a SQL catalog has a database address, such as sqlite:////srv/c.sqlite"
+                "iceberg.uri: a SQL catalog has a database address, such as sqlite:////srv/c.sqlite"
             )
         if self.sigv4_region is not None and self.kind != "rest":
             raise SettingsRefused(
@@ -53,6 +58,12 @@ class CatalogSettings:
             raise SettingsRefused(
                 f"iceberg.namespace = {self.namespace}: Glue has databases, and no namespaces within them"
             )
+        for name in (*self.options, *self.secrets):
+            if name.startswith(_OF_CLIENTS):
+                raise SettingsRefused(
+                    f"iceberg.options.{name}: files of tables are read and written as the log's are: "
+                    "it belongs into objects.options or objects.secrets, by the name that it has there"
+                )
         for name in set(self.options) & set(self.secrets):
             raise SettingsRefused(f"iceberg.options.{name}: it is in iceberg.secrets as well")
 
