@@ -104,11 +104,13 @@ async def test_two_watches_hear_the_same(store: MetadataStore, other: MetadataSt
 async def test_a_slow_consumer_hears_that_anything_may_have_changed(
     store: MetadataStore, other: MetadataStore
 ) -> None:
-    watch = other.watch(0)
+    watch, told = other.watch(0), other.watch(0, ("/last",))
     await following(watch)
+    await following(told)
     for page in range(0, PENDING_KEYS + 1, 1000):
         await store.write(0, [Put(f"/k/{page + number:05d}", b"") for number in range(1000)])
     await store.write(0, [Put("/last", b"")])
+    await heard(told, "/last")
     hints = [await following(watch)]
     while hints[-1].key not in (None, "/last"):
         hints.append(await following(watch))
