@@ -256,8 +256,9 @@ def test_gc_tells_what_it_saw(up: DrayProcess) -> None:
         == 0
     )
     assert up.terminate() == 0
-    seen = json.loads(run("admin", "gc", "--data-dir", str(up.data_directory), "--json").stdout)
+    soon_sure = {"DRAY_CLUSTER__TALLY_INTERVAL": "500ms"}
+    seen = json.loads(run("admin", "gc", "--data-dir", str(up.data_directory), "--json", **soon_sure).stdout)
     assert seen["objects"] == 1
     assert seen["audited"] == 1
-    table = run("admin", "gc", "--data-dir", str(up.data_directory), "--now").stdout
+    table = run("admin", "gc", "--data-dir", str(up.data_directory), "--now", **soon_sure).stdout
     assert "audited" in table
