@@ -118,13 +118,14 @@ def test_topics_become_tables_while_clients_go_on_and_a_dead_jvm_is_replaced(up:
 
 def test_the_demo_runs(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    told = drayd("demo", "--seconds", "2", "--rate", "500", "--keep", kept)
+    soon_sure = {"DRAY_CLUSTER__TALLY_INTERVAL": "500ms"}
+    told = drayd("demo", "--seconds", "2", "--rate", "500", "--keep", kept, **soon_sure)
     assert "records produced per second" in told
     assert "customer-000" in told
     assert "all" in told
     # And what the first hour tells to type next.
     [block] = [block for block in blocks("sh") if "drayd compactor" in block]
-    told = run("sh", "-ec", block, DRAY_DATA_DIR=str(kept))
+    told = run("sh", "-ec", block, DRAY_DATA_DIR=str(kept), **soon_sure)
     assert told.startswith("nothing to compact")
     assert 'max("offset")' in told
 
