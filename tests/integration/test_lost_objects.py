@@ -18,7 +18,11 @@ from tests.services.dray import DrayProcess, drayd_path
 from tests.services.s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Process
 
 PREFIX = "some/prefix"
-SETTINGS = {"DRAY_LOG__CARRY_BYTES": "0", "DRAY_LOG__TAIL_CACHE_BYTES": "0"}
+SETTINGS = {
+    "DRAY_LOG__CARRY_BYTES": "0",
+    "DRAY_LOG__TAIL_CACHE_BYTES": "0",
+    "DRAY_TEST_KNOB__LOG__DOUBT_SECONDS": "3.0",
+}
 
 
 def produce(bootstrap: str, first: int, count: int) -> None:
