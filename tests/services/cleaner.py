@@ -30,7 +30,7 @@ def clean(broker: DrayProcess, *, restart: bool = True) -> CycleSummary:
         stores = await open_stores(settings, runtime)
         try:
             pipeline = await open_pipeline(settings, runtime, stores)
-            interval = settings.cluster.tally_interval
+            interval = settings.tally_interval
             guard = await claimed_bucket(stores, pipeline.cluster, runtime, interval)
             compactor = Compactor(
                 CompactorStores(pipeline.streams, stores.objects, guard),

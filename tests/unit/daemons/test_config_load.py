@@ -91,6 +91,12 @@ def test_paths_follow_the_data_directory() -> None:
     assert settings.objects_url == "s3://b/p"
 
 
+def test_how_often_the_tally_is_raised_follows_where_the_objects_are() -> None:
+    assert load().settings.tally_interval == 5.0
+    assert load(None, {"DRAY_OBJECTS__URL": "s3://bucket"}).settings.tally_interval == 30.0
+    assert load(None, {"DRAY_CLUSTER__TALLY_INTERVAL": "1m"}).settings.tally_interval == 60.0
+
+
 def test_the_number_of_domains_follows_the_engine() -> None:
     expected = {"sqlite": 4, "memory": 4, "oxia": 16, "etcd": 16}
     for engine, domains in expected.items():

@@ -229,7 +229,7 @@ async def _keep_tally(broker: BrokerParts, *, is_new: bool) -> TallyKeeper:
             broker.objects,
             broker.runtime,
             broker.cluster.cluster_id,
-            knobs.tally_interval,
+            broker.settings.tally_interval,
             is_new=is_new,
         )
     )

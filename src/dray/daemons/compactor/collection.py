@@ -62,7 +62,7 @@ async def _collect(settings: Settings, wanted: CollectionRequest) -> CollectionR
             pipeline = await open_pipeline(_with_tables(settings, asks_tables), runtime, stores)
         except NoCluster:
             raise Failure("there is no cluster on these stores yet: nothing to collect") from None
-        guard = await owned_bucket(stores, pipeline.cluster, runtime, settings.cluster.tally_interval)
+        guard = await owned_bucket(stores, pipeline.cluster, runtime, settings.tally_interval)
         machine = local_machine().name
         clocks = clock_guard(settings, stores.metadata, stores.objects, runtime, machine)
         clocks.start()

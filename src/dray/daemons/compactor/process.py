@@ -126,7 +126,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
         tell_manager(READY="1", STATUS="the compactor works")
         pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
         guard = await claimed_bucket(
-            http.stores, pipeline.cluster, runtime, settings.cluster.tally_interval, waits=not once
+            http.stores, pipeline.cluster, runtime, settings.tally_interval, waits=not once
         )
         keeper = guard
         hold_writes(http.stores, keeper)

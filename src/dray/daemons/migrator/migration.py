@@ -228,7 +228,7 @@ async def opened(
     keeper: TallyKeeper | None = None
     try:
         cluster = await read_cluster(stores)
-        keeper = await owned_bucket(stores, cluster, runtime, settings.cluster.tally_interval)
+        keeper = await owned_bucket(stores, cluster, runtime, settings.tally_interval)
         hold_writes(stores, keeper)
         if metrics is not None:
             keeper.start()

@@ -142,7 +142,7 @@ def back_up(settings: Settings, target: Path | None) -> BackupReport:
 async def _back_up(settings: Settings, target: Path | None) -> BackupReport:
     async with opened_for_command(settings, f"write {target}") as (stores, runtime):
         cluster = await read_cluster(stores)
-        await owned_bucket(stores, cluster, runtime, settings.cluster.tally_interval)
+        await owned_bucket(stores, cluster, runtime, settings.tally_interval)
         if target is not None:
             return await back_up_to_file(stores.metadata, cluster, runtime, target)
         return await back_up_to_bucket(stores.metadata, stores.objects, cluster, runtime)

@@ -117,7 +117,7 @@ async def _open(settings: Settings) -> AsyncIterator[_Opened]:
     stores = await open_stores(settings, runtime)
     try:
         cluster = await read_cluster(stores)
-        keeper = await owned_bucket(stores, cluster, runtime, settings.cluster.tally_interval)
+        keeper = await owned_bucket(stores, cluster, runtime, settings.tally_interval)
         knobs = log_settings(settings)
         streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
         segments = ForeignSegments(stores.objects, runtime, stores.foreign)

@@ -112,7 +112,7 @@ class Restorer:
         self._runtime = runtime
         self._order = order
         self._tell = tell
-        self._interval = settings.cluster.tally_interval
+        self._interval = settings.tally_interval
 
     async def run(self) -> RestoreReport:
         mark = await newest_mark(self._stores.objects)

@@ -56,7 +56,7 @@ async def _finish(settings: Settings, *, execute: bool) -> list[dict[str, object
     try:
         cluster = await read_cluster(stores)
         if execute:  # a file that a copy of the metadata still has written may be gone
-            await owned_bucket(stores, cluster, runtime, settings.cluster.tally_interval)
+            await owned_bucket(stores, cluster, runtime, settings.tally_interval)
         knobs = log_settings(settings)
         streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
         release = WaitingCompactions(streams, runtime, knobs)

@@ -334,7 +334,7 @@ async def put_back_table(settings: Settings, name: str, *, execute: bool) -> str
 async def _must_be_the_cluster(opened: OpenTables, settings: Settings) -> None:
     """A copy of the metadata has the catalog of the cluster that it was copied from, and must not change its
     tables. As with all that cannot be taken back, one look is not enough."""
-    interval = settings.cluster.tally_interval
+    interval = settings.tally_interval
     keeper = await owned_bucket(opened.stores, opened.cluster, opened.runtime, interval)
     if (reason := await keeper()) is not None:
         raise Failure(reason)
