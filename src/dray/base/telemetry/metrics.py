@@ -280,7 +280,7 @@ class Metrics(ProcessMetrics):
         self.group_lag_records = make.gauges(
             "dray_group_lag_records",
             "Records that a group has not read, of the `metrics.groups` pairs of group and topic that lag "
-            "most; every `metrics.lag_interval`",
+            "most; every 15 seconds",
             "group",
             "topic",
         )

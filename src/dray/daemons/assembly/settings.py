@@ -94,7 +94,7 @@ def broker_configs(settings: Settings) -> dict[str, str]:
         "delete.topic.enable": "true",
         "fetch.max.bytes": str(limits.fetch_bytes),
         "group.consumer.assignors": ",".join(consumer.assignors),
-        "group.consumer.heartbeat.interval.ms": str(_ms(groups.consumer_heartbeat_interval)),
+        "group.consumer.heartbeat.interval.ms": str(consumer.heartbeat_interval_ms),
         "group.consumer.max.heartbeat.interval.ms": str(consumer.heartbeat_interval_maximum_ms),
         "group.consumer.max.session.timeout.ms": str(consumer.session_timeout_maximum_ms),
         "group.consumer.max.size": str(groups.max_size),
@@ -169,7 +169,6 @@ def spark_settings(settings: Settings) -> SparkSettings:
     spark = settings.spark
     return SparkSettings(
         master=spark.master,
-        memory=spark.driver_memory,
         conf=spark.conf,
         log_path=str(Path(settings.data_dir) / "spark.log"),
     )
