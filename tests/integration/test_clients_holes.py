@@ -57,7 +57,7 @@ SECONDS = 60.0
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DrayProcess]:
     """Behind a proxy that sees what clients ask for."""
     directory = tmp_path_factory.mktemp("holes")
-    settings = {"DRAY_LOG__TAIL_CACHE_BYTES": "0B", "DRAY_LOG__SEGMENT_CACHE_BYTES": "0B"}
+    settings = {"DRAY_LOG__TAIL_CACHE_BYTES": "0B", "DRAY_TEST_KNOB__LOG__SEGMENT_CACHE_BYTES": "0"}
     broker = DrayProcess(directory, settings=settings)
     with TcpProxy(broker.port, tap=SEEN.tap) as proxy:
         broker.settings["DRAY_BROKER__ADVERTISED"] = proxy.address

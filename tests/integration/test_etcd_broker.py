@@ -210,7 +210,7 @@ def test_what_cannot_work_is_one_line_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ENDPOINTS", "no-port"), ("PREFIX", "with space"), ("MAX_TXN_OPS", "5"), ("TLS", "perhaps")],
+    [("ENDPOINTS", "no-port"), ("PREFIX", "with space"), ("TLS", "perhaps")],
 )
 def test_settings_that_make_no_sense(tmp_path: Path, name: str, value: str) -> None:
     code, errors = run_broker(tmp_path, {f"DRAY_METADATA__ETCD__{name}": value})

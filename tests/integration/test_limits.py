@@ -90,7 +90,7 @@ def metric(port: int, name: str) -> float:
 @contextmanager
 def broker(directory: Path, **limits: str) -> Iterator[DrayProcess]:
     settings = {f"DRAY_LIMITS__{name.upper()}": value for name, value in limits.items()}
-    caches = {"DRAY_LOG__TAIL_CACHE_BYTES": "32MiB", "DRAY_LOG__SEGMENT_CACHE_BYTES": "32MiB"}
+    caches = {"DRAY_LOG__TAIL_CACHE_BYTES": "32MiB", "DRAY_TEST_KNOB__LOG__SEGMENT_CACHE_BYTES": "33554432"}
     with DrayProcess(directory, settings=caches | settings) as process:
         yield process
 

@@ -52,7 +52,7 @@ SETTINGS = {
     "DRAY_LOG__COLLECT_GRACE": "0s",
     # What a client gets was read from an object, not from the broker's memory of what it wrote.
     "DRAY_LOG__TAIL_CACHE_BYTES": "0B",
-    "DRAY_LOG__SEGMENT_CACHE_BYTES": "0B",
+    "DRAY_TEST_KNOB__LOG__SEGMENT_CACHE_BYTES": "0",
     "DRAY_COMPACTION__INTERVAL": "1s",
     "DRAY_COMPACTION__WAL_MAX_AGE": "0s",
     "DRAY_TEST_KNOB__COMPACTION__PARQUET_MAX_FILES": "2",

@@ -85,7 +85,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("watched")
     http = free_port()
     settings = {
-        "DRAY_METRICS__LAG_INTERVAL": "1s",
+        "DRAY_TEST_KNOB__METRICS__LAG_INTERVAL": "1",
         "DRAY_COMPACTION__INTERVAL": LATE,
         "DRAY_COMPACTION__WAL_MAX_AGE": LATE,
         "DRAY_COMPACTION__HTTP": f"127.0.0.1:{http}",

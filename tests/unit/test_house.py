@@ -494,6 +494,26 @@ def test_a_class_name_stands_for_one_thing() -> None:
     assert twins == set(TWINS)
 
 
+LONGEST_CONSTRUCTOR = 60  # lines
+
+
+def long_constructors(tree: ast.AST) -> list[int]:
+    """What is put together from more than that is put together from named parts."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    lengths = [(node.end_lineno or 0) - node.lineno + 1 for node in found]
+    return [length for length in lengths if length > LONGEST_CONSTRUCTOR]
+
+
+def test_a_class_is_put_together_from_few_parts() -> None:
+    found = {name_of(path): long_constructors(parse(path)) for path in modules()}
+    assert {name: lengths for name, lengths in found.items() if lengths} == {}
+
+
+def test_the_rule_notices_a_long_constructor() -> None:
+    source = "class A:\n def __init__(self):\n" + "  self.a = 1\n" * 60
+    assert long_constructors(ast.parse(source)) == [61]
+
+
 VERBS = {
     "settle": {"log", "migration"},  # of a WAL mark; a mirror writes those, too
     "pack": {"log"},

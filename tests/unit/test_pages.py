@@ -365,9 +365,9 @@ def test_a_page_is_short_enough_to_be_read(page: str) -> None:
     assert words_in(text_of(page)) < LONGEST_PAGE
 
 
-MOST_WORDS = 63_600  # written by hand; the goal is 60,000, and whoever shortens a page lowers this
-"""Of README and `docs`, written by hand: without generated tables and `docs/configuration.md`.
-The goal is 60,000; whoever shortens a page lowers this."""
+MOST_WORDS = 60_000
+"""Of README and `docs`, written by hand: without generated tables and `docs/configuration.md`. It is no count
+of what is there, so that pages may be written side by side; whoever comes to it shortens another page."""
 GENERATED = re.compile(r"<!-- (rooms|api-table|statements|metrics of)\b.*?<!-- (?:/\1|end of \1)", re.DOTALL)
 
 

@@ -149,10 +149,8 @@ class GroupsSettings:
     consumer_session_timeout: float = setting(
         45.0,
         Duration(0.001, DAY),
-        "A member of a KIP-848 group that sent no heartbeat for so long is removed.",
-    )
-    consumer_heartbeat_interval: float = setting(
-        5.0, Duration(0.001, DAY), "How often members of KIP-848 groups are told to send heartbeats."
+        "A member of a KIP-848 group that sent no heartbeat for so long is removed. Members are told to send "
+        "one every 5 seconds, and more often where a third of this is less.",
     )
     offset_retention: float = setting(
         7 * DAY,
@@ -162,6 +160,7 @@ class GroupsSettings:
     )
 
     # No config names the rest
+    consumer_heartbeat_interval: float | None = None
     min_session_timeout: float = 6.0  # that a member of a classic group may ask for
     max_session_timeout: float = 30 * MINUTE
     max_size: int = 2**31 - 1  # of a group

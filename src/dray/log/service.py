@@ -117,6 +117,24 @@ class Log:
         self._index = IndexCache(settings.index_cache_entries)
         self._tail = TailCache(settings.tail_bytes)
         self._wakeups = Wakeups()
+        self._set_up_reads(store, objects, outside, unfolding or Allowance(_UNFOLDED_AT_ONCE))
+        self._set_up_upkeep(store, objects, may_delete, outside)
+        each_committer = self._set_up_appends(store, objects)
+        self._set_up_carrying(store, objects, each_committer)
+        self._collections = 0
+        self._tasks: list[KeptTask] = []
+        self._has_appended = False  # lately
+        if outside is not None:
+            outside.join(self._streams, self._retention, self.start_raised)
+
+    def _set_up_reads(
+        self,
+        store: MetadataStore,
+        objects: ObjectStore,
+        outside: OutsideEntries | None,
+        unfolding: Allowance,
+    ) -> None:
+        runtime, settings, domains = self._runtime, self._settings, self._domains
         doubts = Doubts(runtime, settings.doubt_seconds, self._observer)
         segments = SegmentReader(objects, runtime, settings.segment_cache_bytes, doubts)
         parquet = ParquetReader(
@@ -142,7 +160,17 @@ class Log:
         self._poller = Poller(
             self._hearing, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
         )
-        self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
+        self._times = TimeLookup(self._reader, runtime, unfolding)
+
+    def _set_up_upkeep(
+        self,
+        store: MetadataStore,
+        objects: ObjectStore,
+        may_delete: MayDelete,
+        outside: OutsideEntries | None,
+    ) -> None:
+        """Retention, deletion and collection."""
+        runtime, settings = self._runtime, self._settings
         self._retention = Retention(
             self._streams,
             runtime,
@@ -170,6 +198,10 @@ class Log:
             expiry=self._expiry,
             outside=outside,
         )
+
+    def _set_up_appends(self, store: MetadataStore, objects: ObjectStore) -> list[Committer]:
+        """One committer, or one for each domain, and the domains' pipelines."""
+        runtime, settings, domains = self._runtime, self._settings, self._domains
         across = settings.carry is not None and settings.carry.across_domains
         lanes = 1 if across else domains
         each_committer = [
@@ -192,6 +224,12 @@ class Log:
             )
             for domain, committer in enumerate(self._committers)
         ]
+        return each_committer
+
+    def _set_up_carrying(
+        self, store: MetadataStore, objects: ObjectStore, each_committer: Sequence[Committer]
+    ) -> None:
+        runtime, settings, domains = self._runtime, self._settings, self._domains
         carry = settings.carry or CarryLimits.of(store.limits.inline)
         backlogs = [CarriedBacklog(carry) for _ in range(domains)]
         self._packing = [
@@ -232,12 +270,7 @@ class Log:
                 for committer in each_committer
             ]
             for domain, pipeline in enumerate(self._pipelines):
-                pipeline.carry_by(self._lanes[domain % lanes])
-        self._collections = 0
-        self._tasks: list[KeptTask] = []
-        self._has_appended = False  # lately
-        if outside is not None:
-            outside.join(self._streams, self._retention, self.start_raised)
+                pipeline.carry_by(self._lanes[domain % len(each_committer)])
 
     async def start(self) -> None:
         self._hearing.start()

@@ -43,9 +43,6 @@ class LogSettings:
         "process may use (the machine's, or its container's limit), from 32MiB to 8GiB; with `drayd up` at "
         "most 512MiB, for all its brokers together.",
     )
-    segment_cache_bytes: int = setting(
-        64 * MIB, Size(0, 1024 * GIB), "Pieces of objects read back for consumers that are behind the tail."
-    )
     compacted_cache_bytes: int = setting(
         128 * MIB,
         Size(0, 1024 * GIB),
@@ -82,6 +79,7 @@ class LogSettings:
     uploads_in_flight: int = 4  # of a domain
     ahead_bytes: int = 16 * KIB  # objects from this size on may have their successor's mark staged
     # Caches
+    segment_cache_bytes: int = 64 * MIB  # pieces of objects, for consumers behind the tail
     index_cache_entries: int = 512  # of a stream, for consumers behind the tail
     cache_idle_seconds: float = 5 * MINUTE  # then the memory goes back to the system
     # Reading compacted files: footers as they take memory, row groups read ahead

@@ -25,10 +25,10 @@ from dray.cli.commands.admin import bucket, finish_compactions, table
 from dray.cli.main import COMMANDS as CLI_COMMANDS
 from dray.cli.main import app, load_command
 from dray.daemons.assembly.process import raise_file_limit, settle_garbage_collector, tune_memory
+from dray.daemons.assembly.stores import open_metadata_store
 from dray.daemons.broker.node import Node
 from dray.daemons.compactor.catalogs import OpenTables
 from dray.log.life.collector import Collector
-from dray.metadata.factory import open_store as open_metadata_store
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.factory import open_store as open_object_store
 from dray.objects.memory import MemoryBucket, MemoryObjects

@@ -38,7 +38,6 @@ TEXTS: Final = {
     "iceberg.options": "{sample-option: sample-text}",
     "iceberg.secrets": "{token: sample-token}",
     "spark.master": "local[7]",
-    "spark.driver_memory": "777m",
     "spark.conf": "{spark.sample: sample-property}",
     "logging.format": "console",
     "logging.level": "error",
@@ -73,7 +72,6 @@ FITTING: Final = {
     "limits.answer_bytes": 802 << 20,
     "limits.frame_bytes": 403 << 20,
     "groups.consumer_session_timeout": 71.109,
-    "groups.consumer_heartbeat_interval": 16.11,
 }
 ALSO_HELD_AS: Final[dict[str, tuple[float, ...]]] = {}
 

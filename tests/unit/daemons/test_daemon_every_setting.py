@@ -46,7 +46,7 @@ WITH_REST = {
     "iceberg.sigv4_region": "sample-sigv4-region",
 }
 
-WITH_QUICK_GROUPS = {"groups.consumer_session_timeout": "20s", "groups.consumer_heartbeat_interval": "2s"}
+WITH_QUICK_GROUPS = {"groups.consumer_session_timeout": "6s"}
 """Below what members may ask for by default: the least that they may goes down with it."""
 
 SEEN_BY_ANOTHER = {
@@ -129,18 +129,19 @@ FIXED = frozenset(
         "enabled failed_pause_seconds max_inputs metadata_orphan_seconds parquet_max_files reread_seconds "
         "revert_foreign_rows round_keys streams_at_once table_patience_seconds takeover_seconds "
         "topics_at_once wal_max_entries",
-        "ConsumerGroupSettings": "assignors largest_group largest_member_bytes regex_refresh_interval_ms "
-        "regex_refresh_pause_ms",
-        "GroupsSettings": "largest_metadata max_session_timeout max_size memory_groups min_session_timeout "
-        "sweep_interval topic_interval",
+        "ConsumerGroupSettings": "assignors heartbeat_interval_maximum_ms largest_group "
+        "largest_member_bytes regex_refresh_interval_ms regex_refresh_pause_ms",
+        "GroupsSettings": "consumer_heartbeat_interval largest_metadata max_session_timeout max_size "
+        "memory_groups min_session_timeout sweep_interval topic_interval",
         "HttpSettings": "client_certificates encryption handshake_seconds idle_seconds max_connections "
         "max_connections_per_address port request_seconds tokens",
         "LogSettings": "ahead_bytes audit_every_rounds bounds_seconds cache_idle_seconds carry carry_backlog "
         "collect_seconds collect_share commit_seconds doubt_seconds index_cache_entries job_seconds "
         "max_commit_bytes pack_look_seconds parquet_footer_cache_bytes parquet_groups_ahead "
-        "producer_expiry_ms producer_id_block retry_limit retry_seconds settle_seconds "
+        "producer_expiry_ms producer_id_block retry_limit retry_seconds segment_cache_bytes settle_seconds "
         "snapshot_every_entries stream_id_block uploads_in_flight",
-        "EtcdSettings": "connect_timeout patience request_timeout serializable_reads",
+        "EtcdSettings": "connect_timeout max_request_bytes max_txn_ops patience request_timeout "
+        "serializable_reads",
         "OxiaSettings": "first_answer patience request_timeout",
         "ServerSettings": "backlog bulk_kinds decompressed_bytes fetch_bytes first_request_seconds "
         "frame_seconds handshake_seconds idle_seconds linger_seconds listeners max_in_flight "

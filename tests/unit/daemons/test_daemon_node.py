@@ -798,7 +798,6 @@ def test_every_setting_reaches_its_room() -> None:
         DRAY_LOG__FLUSH_LINGER="7ms",
         DRAY_LOG__OBJECT_BYTES="3MiB",
         DRAY_LOG__TAIL_CACHE_BYTES="5MiB",
-        DRAY_LOG__SEGMENT_CACHE_BYTES="6MiB",
         DRAY_LOG__ORPHAN_TTL="11s",
         DRAY_LOG__COLLECT_GRACE="12s",
         DRAY_LIMITS__FRAME_BYTES="14MiB",
@@ -810,7 +809,7 @@ def test_every_setting_reaches_its_room() -> None:
     )
     log = log_settings(config)
     assert (log.zone, log.linger_seconds, log.object_bytes) == ("z1", 0.007, 3 << 20)
-    assert (log.tail_bytes, log.segment_cache_bytes) == (5 << 20, 6 << 20)
+    assert log.tail_bytes == 5 << 20
     assert (log.orphan_ttl, log.collect_grace) == (11, 12)
     server = server_settings(config)
     assert (server.frame_bytes, server.buffer_bytes) == (14 << 20, 15 << 20)

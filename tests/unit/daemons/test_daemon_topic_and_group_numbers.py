@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.services.batches import batch, plain
@@ -24,17 +25,18 @@ from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRe
 from dray.metadata.memory import MemoryStore
 from dray.objects.memory import MemoryObjects
 
-QUIET = {"DRAY_METRICS__LAG_INTERVAL": "1h"}
+HOUR = 3600.0
 
 
 @asynccontextmanager
-async def running(**environment: str) -> AsyncIterator[Node]:
+async def running(lag_interval: float = 15.0, **environment: str) -> AsyncIterator[Node]:
     flags = [
         FlagValue("--listen", "broker.listen", "127.0.0.1:0"),
         FlagValue("--http", "broker.http", "off"),
     ]
     runtime = SystemRuntime()
     settings = load(None, environment, flags).settings
+    settings = replace(settings, metrics=replace(settings.metrics, lag_interval=lag_interval))
     node = Node(settings, runtime, MemoryStore(runtime), MemoryObjects(runtime))
     await node.start()
     try:
@@ -117,7 +119,7 @@ async def commit(connection: KafkaConnection, group: str, topic: MetadataRequest
 
 
 async def test_produce_and_fetch_are_counted_by_topic() -> None:
-    async with running(**QUIET, DRAY_METRICS__TOPICS="2") as node, connected(node) as connection:
+    async with running(HOUR, DRAY_METRICS__TOPICS="2") as node, connected(node) as connection:
         sent = {}
         for name, records in (("orders", 3), ("payments", 5), ("refunds", 7), ("returns", 1)):
             topic = await make_topic(connection, name)
@@ -138,7 +140,7 @@ async def test_produce_and_fetch_are_counted_by_topic() -> None:
 
 
 async def test_a_refused_batch_is_not_counted() -> None:
-    async with running(**QUIET) as node, connected(node) as connection:
+    async with running(HOUR) as node, connected(node) as connection:
         topic = await make_topic(connection, "orders")
         damaged = bytearray(batch(plain(b"value")))
         damaged[-1] ^= 1
@@ -155,7 +157,7 @@ async def test_a_refused_batch_is_not_counted() -> None:
 
 async def test_the_coordinator_shows_the_lag_of_its_groups() -> None:
     async with (
-        running(DRAY_METRICS__LAG_INTERVAL="1s", DRAY_METRICS__GROUPS="1") as node,
+        running(lag_interval=1.0, DRAY_METRICS__GROUPS="1") as node,
         connected(node) as connection,
     ):
         topic = await make_topic(connection, "orders")

@@ -10,7 +10,7 @@ from tests.unit.metadata.stopped_clock import StoppedClock
 
 from dray.metadata.contract import ABSENT, ANY, Put, StoredValue
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
-from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader
+from dray.metadata.sqlite.store import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader
 
 NEVER = SqliteSettings(upkeep_interval=3600.0)
 

@@ -106,7 +106,7 @@ os.register_at_fork(after_in_child=_pool.clear)
 
 # --- memory that the process no longer uses
 #
-# Brokers tell glibc never to trim its heap by itself (`docs/design/0006`): under load that costs a third of
+# Brokers tell glibc never to trim its heap by itself (`docs/design/0003`): under load that costs a third of
 # the work of producing. When caches were emptied because they were not used, there is no such load, and the
 # system may have the memory.
 

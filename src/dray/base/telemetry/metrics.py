@@ -65,7 +65,10 @@ class ProcessMetrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
+        self._define_stores(make)
+        self._define_background(make)
 
+    def _define_stores(self, make: Instruments) -> None:
         self.metadata_seconds = make.histograms(
             "dray_metadata_seconds", "Metadata store latency, by operation", "operation", bounds=SECONDS
         )
@@ -84,6 +87,8 @@ class ProcessMetrics:
         self.object_bytes = make.counters(
             "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
         )
+
+    def _define_background(self, make: Instruments) -> None:
         self.background_failures = make.counters(
             "dray_background_failures",
             "Unexpected failures of background tasks: each is logged and tried again; report it",
@@ -155,6 +160,12 @@ class Metrics(ProcessMetrics):
     def __init__(self, *, process: bool = True) -> None:
         super().__init__(process=process)
         make = self.instruments
+        self._define_connections(make)
+        self._define_requests(make)
+        self._define_log(make)
+        self._define_groups(make)
+
+    def _define_connections(self, make: Instruments) -> None:
         self.connections_active = make.gauge("dray_connections_active", "Open client connections")
         self.connections_accepted = make.counter("dray_connections_accepted", "Connections accepted")
         self.connections_refused = make.counter(
@@ -189,6 +200,7 @@ class Metrics(ProcessMetrics):
             "dray_answer_memory_waiting_requests", "Fetches that wait until there is room for their answer"
         )
 
+    def _define_requests(self, make: Instruments) -> None:
         self.slow_turns = make.counter(
             "dray_loop_slow_turns", "Turns of the event loop that took more than 100 ms of processor time"
         )
@@ -215,6 +227,7 @@ class Metrics(ProcessMetrics):
         self.open_long_polls = make.gauge("dray_open_long_polls", "Fetches waiting for records")
         self.tail_cache_bytes = make.gauge("dray_tail_cache_bytes", "Bytes held by the tail cache")
 
+    def _define_log(self, make: Instruments) -> None:
         self.wal_flush_bytes = make.histogram("dray_wal_flush_bytes", "Size of WAL objects written", BYTES)
         self.wal_flush_seconds = make.histogram(
             "dray_wal_flush_seconds", "From closing a WAL object to its upload being durable", SECONDS
@@ -259,6 +272,7 @@ class Metrics(ProcessMetrics):
             "dray_collection_pending_deletes", "Objects condemned and not yet deleted"
         )
 
+    def _define_groups(self, make: Instruments) -> None:
         self.groups = make.gauges(
             "dray_groups", "Groups that this broker looks after, by type and state", "type", "state"
         )
@@ -280,7 +294,7 @@ class Metrics(ProcessMetrics):
         self.group_lag_records = make.gauges(
             "dray_group_lag_records",
             "Records that a group has not read, of the `metrics.groups` pairs of group and topic that lag "
-            "most; every `metrics.lag_interval`",
+            "most; every 15 seconds",
             "group",
             "topic",
         )

@@ -20,12 +20,42 @@ from dray.daemons.config import Settings
 from dray.kafka.records import uninitialised
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
-from dray.metadata.factory import InMemory, SqliteFile
-from dray.metadata.factory import open_store as open_metadata_store
+from dray.metadata.servers import ServersSettings
 from dray.metadata.sqlite.schema import DamagedFile, no_matter
 from dray.migration.entries.segments import ForeignStore, open_foreign_stores
 from dray.objects import ObjectError, ObjectStore
 from dray.objects.factory import open_store as open_object_store
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    path: Path
+    on_damage: Callable[[str], None] = no_matter
+    """Told of a file that turns out to be damaged after it was opened."""
+
+
+class InMemory:
+    """Forgets everything when it is closed."""
+
+
+async def open_metadata_store(
+    engine: SqliteFile | InMemory | ServersSettings, runtime: Runtime
+) -> MetadataStore:
+    """A store that is ready. Engines are imported when they are asked for: most processes need one of them,
+    and some cost a second. A `MetadataError` or an `OSError` says why there is none."""
+    if isinstance(engine, InMemory):
+        from dray.metadata.memory import MemoryStore
+
+        return MemoryStore(runtime)
+    if isinstance(engine, SqliteFile):
+        from dray.metadata.sqlite import SqliteStore
+
+        engine.path.parent.mkdir(parents=True, exist_ok=True)
+        sqlite = SqliteStore(engine.path, runtime, on_damage=engine.on_damage)
+        await sqlite.open()
+        return sqlite
+    return await engine.opened(runtime)
+
 
 _log = structlog.get_logger(__name__)
 

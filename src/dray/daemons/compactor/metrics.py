@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.base.telemetry import ProcessMetrics
-from dray.base.telemetry.instruments import Family, Gauge
+from dray.base.telemetry.instruments import Family, Gauge, Instruments
 from dray.log.jobs.clean_shares import CleanShares
 from dray.tables.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Phase
 
@@ -25,7 +25,19 @@ class CompactorMetrics(CompactionObserver):
         self._lost = metrics.lost_objects
         self._deleted = metrics.deleted
         self._held = metrics.deletions_held
-        make = metrics.instruments
+        self._define_cycles(metrics.instruments)
+        self._define_results(metrics.instruments)
+        self._backlog = _BacklogGauges(metrics, "dray_compaction_backlog", "Over all topics")
+        self._topic_backlog = _BacklogGauges(
+            metrics, "dray_compaction_topic_backlog", "Of the topics furthest behind", "topic"
+        )
+        self._by_key = _ByKeyMetrics(metrics, topics)
+        for phase in Phase:
+            self._phase_seconds.labels(phase.value)
+        for cause in Cause:
+            self._troubles.labels(cause.value)  # so that a first one is seen as an increase
+
+    def _define_cycles(self, make: Instruments) -> None:
         self._cycles = make.counters(
             "dray_compaction_cycles",
             "Cycles: `done`, `troubled` (something stood still), `interrupted`",
@@ -61,6 +73,8 @@ class CompactorMetrics(CompactionObserver):
         self._overdue = make.counter(
             "dray_compaction_tasks_overdue", "Tasks of Spark that got no further and were ended"
         )
+
+    def _define_results(self, make: Instruments) -> None:
         self._files = make.counter("dray_compaction_files", "Parquet files written")
         self._records = make.counter("dray_compaction_records", "Records written to files")
         self._input = make.counter("dray_compaction_input_bytes", "Bytes of WAL objects and files compacted")
@@ -98,15 +112,6 @@ class CompactorMetrics(CompactionObserver):
         self._pending = make.gauge(
             "dray_compaction_files_pending", "Files that nobody needs, in their grace time"
         )
-        self._backlog = _BacklogGauges(metrics, "dray_compaction_backlog", "Over all topics")
-        self._topic_backlog = _BacklogGauges(
-            metrics, "dray_compaction_topic_backlog", "Of the topics furthest behind", "topic"
-        )
-        self._by_key = _ByKeyMetrics(metrics, topics)
-        for phase in Phase:
-            self._phase_seconds.labels(phase.value)
-        for cause in Cause:
-            self._troubles.labels(cause.value)  # so that a first one is seen as an increase
 
     def progress(self, phase: Phase, done: int, total: int) -> None:
         if phase is Phase.WRITE:

@@ -27,15 +27,34 @@ from dray.base.config.setting import section, setting
 from dray.broker.settings import ZONE_NAME, GroupsSettings, LimitSettings, RoutingSettings, TopicsOptions
 from dray.daemons.config.console import ConsoleSection
 from dray.daemons.config.foreign import ForeignSection
-from dray.daemons.config.http import HttpSection
 from dray.daemons.config.listeners import PLAINTEXT, ListenerAddress, ListenerMap
-from dray.daemons.config.metrics import MetricsSection
 from dray.daemons.config.pipeline import IcebergSection, SparkSection
-from dray.daemons.config.security import OAuthSection, SecuritySection
+from dray.daemons.config.security import HttpSection, OAuthSection, SecuritySection
 from dray.daemons.config.upstream import UpstreamSection
 from dray.log.settings import LogSettings
 from dray.metadata.settings import MetadataSettings
 from dray.tables.compaction.settings import CompactionSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSection:
+    """Numbers of single topics and groups in `/metrics`: each is a series in Prometheus, so they are few."""
+
+    topics: int = setting(
+        100,
+        Whole(0, 10_000),
+        "How many topics have their own counters of produce and fetch on a broker. The rest is "
+        'counted together, as `topic="(other)"`.',
+    )
+    groups: int = setting(
+        100,
+        Whole(0, 10_000),
+        "How many pairs of group and topic, those that lag most, have their lag shown by the "
+        "broker that coordinates the group. `0`: lag is not looked for.",
+    )
+    # For tests
+    lag_interval: float = 15.0  # seconds between looks for the lag of groups
+
 
 INT32_MAX = 2**31 - 1
 UP_TAIL_CACHE_BYTES = 512 * MIB

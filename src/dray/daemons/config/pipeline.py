@@ -43,7 +43,6 @@ INTERNAL_TOPICS: Final = (
 )
 _NAMESPACE = Text(r"[^\s./]+(?:\.[^\s./]+)*", "a namespace, such as dray or lake.streams")
 _SOME_TEXT = Text(r"\S+", "text without spaces")
-_SPARK_MEMORY = Text(r"[1-9][0-9]*[mg]", "a size as Spark has it, such as 800m or 2g")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +117,6 @@ class SparkSection:
         _SOME_TEXT,
         "Spark's master URL: `local[*,3]` is this machine; or a standalone, YARN, Kubernetes or "
         "Connect (`sc://`) address.",
-    )
-    driver_memory: str = setting(
-        "512m", _SPARK_MEMORY, "Memory of the driver's JVM. Records never pass through it."
     )
     conf: Mapping[str, str] = setting(
         {},

@@ -64,6 +64,13 @@ FORMER = {
     "log.compacted_read_ahead": "since this release it is always 2",
     "log.index_cache_entries": "since this release it is always 512",
     "log.job_ttl": "since this release it is always 1h",
+    "log.segment_cache_bytes": "since this release it is always 64MiB",
+    "groups.consumer_heartbeat_interval": "since this release it is 5s, or a third of "
+    "groups.consumer_session_timeout where that is less",
+    "metadata.etcd.max_request_bytes": "since this release it is always 1536KiB; the servers have to take it",
+    "metadata.etcd.max_txn_ops": "since this release it is always 128, which the servers have to take",
+    "metrics.lag_interval": "since this release it is always 15s",
+    "spark.driver_memory": "spark.conf takes spark.driver.memory",
     "log.uploads_in_flight": "since this release it is always 4",
     "topics.max_partitions": "since this release it is always 10000",
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.base.telemetry import ProcessMetrics
+from dray.base.telemetry.instruments import Instruments
 from dray.migration.live.migration import LiveSeen
 from dray.migration.live.mirror_lag import MirrorLag
 from dray.migration.record import MigrationState
@@ -30,7 +31,15 @@ class MigratorMetrics:
 
     def __init__(self, metrics: ProcessMetrics, topics: int = 50) -> None:
         self._topics = topics
-        make = metrics.instruments
+        self._define_all(metrics.instruments)
+        self._define_topics(metrics.instruments)
+        self._since: dict[str, tuple[str, float]] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
+        for state in STATES:
+            self._states.labels(state.value)
+            self._longest.labels(state.value)
+
+    def _define_all(self, make: Instruments) -> None:
         self._states = make.gauges(
             "dray_migration_topics", "Linked topics: `mirroring`, `pending`, `switched`", "state"
         )
@@ -79,6 +88,8 @@ class MigratorMetrics:
             "dray_migration_straggler_offsets",
             "Offsets at sources behind the boundaries of their topics: alert on more than 0",
         )
+
+    def _define_topics(self, make: Instruments) -> None:
         self._topic_lag = make.gauges(
             "dray_mirror_topic_lag_records", "The lag by topic, of the 50 topics furthest behind", "topic"
         )
@@ -98,11 +109,6 @@ class MigratorMetrics:
             "topic",
             "state",
         )
-        self._since: dict[str, tuple[str, float]] = {}
-        self._counted: dict[str, tuple[int, int]] = {}
-        for state in STATES:
-            self._states.labels(state.value)
-            self._longest.labels(state.value)
 
     def show(self, states: Mapping[str, str], worked: Mapping[str, WorkedTopic], now: float) -> None:
         """`states`: of all topics that are linked; `worked`: of those that this process works on."""

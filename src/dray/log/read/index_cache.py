@@ -4,7 +4,7 @@ An entry never changes, so a cached one can be read as long as its object is the
 object gone (compacted, expired) drops what is cached of the stream and asks the store. A carried entry has no
 object: it could be read for ever, though it was cleaned away by key long ago. So what is cached of a stream
 is dropped when the stream is cleaned, which a watch says (`poll.py`), and it has an age, since a watch may be
-silent: after `LONGEST_ROUNDS` the store is asked again (`docs/design/0112`).
+silent: after `LONGEST_ROUNDS` the store is asked again (`docs/design/0111`).
 
 The cache holds, per stream, its newest entries and a few windows that lagging consumers read from, and no
 more than so many bytes in all, of which what entries carry may be half: the streams that were not asked about

@@ -14,37 +14,19 @@ compacted files and outside objects they are guessed, and the read itself keeps 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dray.kafka.records import LEADER_EPOCH, filler
 from dray.log.entries import IndexEntry
-from dray.log.outside_entries import OutsideEntries
-from dray.log.read.parquet_reader import ParquetReader
-from dray.log.read.segments import EntryLayout, SegmentReader
+from dray.log.read.segments import EntryLayout
 from dray.log.read.tail_cache import TailBatch
 from dray.log.types import Bounds, LogError, ReadRequest
 from dray.objects.contract import ObjectMissing
 
+if TYPE_CHECKING:
+    from dray.log.read.reader import StreamReader
+
 Views: TypeAlias = list[memoryview]
-
-
-class PlanSource(Protocol):
-    """The parts of the reader that its plans need."""
-
-    @property
-    def segments(self) -> SegmentReader: ...
-
-    @property
-    def parquet(self) -> ParquetReader: ...
-
-    @property
-    def outside(self) -> OutsideEntries: ...
-
-    def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
-        """Read the next `size` bytes into memory, as far as their entries are known."""
-
-    async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> Views:
-        """The batches from where the index says now, since the object of an entry is gone."""
 
 
 @dataclass(slots=True)
@@ -114,7 +96,7 @@ class WalPlan:
     bounds: Bounds
     size: int
     slices: list[Slice]
-    source: PlanSource
+    source: StreamReader
 
     @property
     def most(self) -> int:
@@ -165,7 +147,7 @@ class ParquetPlan:
     limit: int
     at_least_one: bool
     entries: list[IndexEntry]
-    source: PlanSource
+    source: StreamReader
     leader_epoch: int = LEADER_EPOCH
 
     @property
@@ -233,7 +215,7 @@ class OutsidePlan:
     at_least_one: bool
     entries: list[IndexEntry]
     leader_epoch: int
-    source: PlanSource
+    source: StreamReader
     aborted: list[tuple[int, int]] = field(default_factory=list)  # known once it was read
 
     @property

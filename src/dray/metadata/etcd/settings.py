@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.base.config.kinds import KIB, MIB, Either, Secret, SecretMap, Size, Text, TextList, Whole
+from dray.base.config.kinds import KIB, MIB, Either, Secret, SecretMap, Text, TextList
 from dray.base.config.setting import setting
 from dray.base.runtime import Runtime
 from dray.metadata.contract import InlineLimits, MetadataStore
@@ -48,9 +48,9 @@ class EtcdSettings(ServersSettings):
         "`password` of the user, or a `token` that is sent as it is. Better from the "
         "environment: `DRAY_METADATA__ETCD__SECRETS__PASSWORD=...`.",
     )
-    max_txn_ops: int = setting(128, Whole(100, 1_000_000), "The servers' `--max-txn-ops`.")
-    max_request_bytes: int = setting(1536 * KIB, Size(MIB, 64 * MIB), "The servers' `--max-request-bytes`.")
-
+    # What the servers take by default, and have to take
+    max_txn_ops: int = 128
+    max_request_bytes: int = 1536 * KIB
     connect_timeout: float = 2.0
     serializable_reads: bool = False
     """Reads from what the asked server knows, without asking the others: cheaper, and perhaps old until a

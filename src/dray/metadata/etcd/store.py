@@ -303,7 +303,7 @@ def _advice(said: str, most: int) -> str:
     if TOO_MANY_OPERATIONS in said:
         return (
             f"the servers allow fewer than {most} operations in a transaction: start them with "
-            f"--max-txn-ops={most}, or set metadata.etcd.max_txn_ops"
+            f"--max-txn-ops={most}"
         )
     if "permission denied" in said or "user name is empty" in said or "auth token" in said:
         return (

@@ -8,15 +8,16 @@ loop only ever queues and delivers.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dray.base.runtime import Runtime, keep_running
 from dray.base.runtime.logger import get_logger
-from dray.base.runtime.workers import Worker
+from dray.base.runtime.workers import Worker, WorkItem
 from dray.metadata.contract import (
     KEY_END,
     Change,
@@ -39,8 +40,7 @@ from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
 from dray.metadata.sqlite.lock import WriterLock
-from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader, records_of
-from dray.metadata.sqlite.schema import DamagedFile, check_whole, no_matter
+from dray.metadata.sqlite.schema import DamagedFile, check_whole, connect_reader, failure, no_matter
 from dray.metadata.sqlite.writer import (
     ANY_EXPIRED,
     AnyWrite,
@@ -53,6 +53,73 @@ from dray.metadata.sqlite.writer import (
     renew_session,
 )
 from dray.metadata.watching import WatchHub
+
+_COLUMNS = "SELECT key, value, version FROM records"
+# Twice the time to live: the clock is read before the statement sees the file, and a session that was renewed
+# in between expires later than a time to live from then. Writers judge under the lock, and need no such room.
+_VISIBLE = (
+    "(session IS NULL OR session IN (SELECT id FROM sessions WHERE expires > ?1 AND expires <= ?1 + 2 * ttl))"
+)
+
+GET = f"{_COLUMNS} WHERE domain = ?2 AND key = ?3 AND {_VISIBLE}"
+GREATEST = f"""
+    {_COLUMNS} WHERE domain = ?2 AND key >= ?3 AND key <= ?4 AND {_VISIBLE} ORDER BY key DESC LIMIT 1
+"""
+LEAST = f"""
+    {_COLUMNS} WHERE domain = ?2 AND key >= ?3 AND key < ?4 AND {_VISIBLE} ORDER BY key LIMIT 1
+"""
+SCAN = f"{_COLUMNS} WHERE domain = ?2 AND key >= ?3 AND key < ?4 AND {_VISIBLE} ORDER BY key LIMIT ?5"
+
+
+class ReadJob(WorkItem[list[Any]]):
+    """One statement; its first parameter is the time, filled in when it runs."""
+
+    __slots__ = ("arguments", "statement")
+
+    def __init__(self, statement: str, *arguments: object) -> None:
+        super().__init__()
+        self.statement = statement
+        self.arguments = arguments
+
+
+class SqliteReader:
+    """Runs in a reader's thread. In WAL mode a reader waits for no writer, and sees all that was committed
+    before its statement began, by whichever process.
+
+    Reads run in threads although a cached one takes only some ten microseconds: the one in a thousand that
+    must fetch pages from the disk would stop the whole broker. Whatever queued up meanwhile shares the hop.
+    Scans have a thread of their own, so that a long one holds up no `get`.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float], busy_timeout: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._connection: sqlite3.Connection | None = None
+
+    def run(self, jobs: Sequence[ReadJob]) -> None:
+        for job in jobs:
+            try:
+                if self._connection is None:
+                    self._connection = connect_reader(self._path, self._busy_timeout)
+                cursor = self._connection.execute(job.statement, (self._clock(), *job.arguments))
+                job.result = cursor.fetchall()
+            except sqlite3.Error as error:
+                job.error = failure(self._path, error)
+                self.close()
+            except (ValueError, OverflowError) as error:  # an argument that SQLite cannot hold
+                job.error = error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def records_of(rows: list[tuple[str, bytes, int]]) -> list[StoredValue]:
+    return [StoredValue(*row) for row in rows]
+
 
 _log = get_logger(__name__)
 

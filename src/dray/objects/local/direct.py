@@ -3,7 +3,7 @@
 An object is written once, and what consumers read soon after comes from the broker's own caches. Going
 through the page cache, every byte is copied into a page that the kernel first has to find, and often to
 clear, and that nobody reads: several times the processor time of the write itself.
-`docs/design/0004-past-the-page-cache.md` has the figures, and what is given up.
+`docs/design/0003-reading.md` has the figures, and what is given up.
 
 The kernel wants whole blocks, at block positions, from block addresses. So writes are gathered in
 aligned buffers that are used again, and reads fetch the blocks around a range into a buffer with room

@@ -100,28 +100,7 @@ class Compactor:
             None if requests is None else AskedTopics(requests, self._store, runtime, self._saga.owner)
         )
         self._commits = TableCommits(tables, self._saga, runtime, self._observer, settings, stores.objects)
-        retention = Retention(
-            self._store,
-            runtime,
-            log_settings,
-            on_deleted=self._observer.records_deleted,
-            expiry=expiry,
-        )
-        self._planner = StreamPlanner(
-            self._store,
-            runtime,
-            self._board,
-            self._saga,
-            retention,
-            self._settings,
-            self._known,
-            self._starts,
-            has_tables=tables is not None,
-            expiry=expiry or UndoubtedClock(runtime),
-            asked=self._asked,
-            share=share,
-        )
-        self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)
+        self._set_up_plans(log_settings, expiry, share, has_tables=tables is not None)
         self.upkeep = Upkeep(
             stores.streams,
             stores.objects,
@@ -136,6 +115,32 @@ class Compactor:
         self.collection = CollectionRounds(self.upkeep, runtime, settings.collect_seconds, share)
         self._guard = None if tables is None else TableGuard(tables, topics, runtime, share)
         self._answered = 0  # bytes of the units that came back from the writer in this cycle
+
+    def _set_up_plans(
+        self, log_settings: LogSettings, expiry: ExpiryClock | None, share: ShareNow, *, has_tables: bool
+    ) -> None:
+        retention = Retention(
+            self._store,
+            self._runtime,
+            log_settings,
+            on_deleted=self._observer.records_deleted,
+            expiry=expiry,
+        )
+        self._planner = StreamPlanner(
+            self._store,
+            self._runtime,
+            self._board,
+            self._saga,
+            retention,
+            self._settings,
+            self._known,
+            self._starts,
+            has_tables=has_tables,
+            expiry=expiry or UndoubtedClock(self._runtime),
+            asked=self._asked,
+            share=share,
+        )
+        self._kept = TopicRetention(retention, self._runtime.background, self._settings.streams_at_once)
 
     @property
     def owner(self) -> str:

@@ -21,12 +21,12 @@ from dray.broker.cluster.bucket_owner import put_owner
 from dray.broker.cluster.identity import open_cluster
 from dray.broker.cluster.tally import Mark, encode_mark, mark_path
 from dray.cli.main import app
+from dray.daemons.assembly.stores import SqliteFile, open_metadata_store
 from dray.log.jobs.machine import Job, JobState, put_job
 from dray.log.life.retention import WaitsForTable
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put, StoredValue
-from dray.metadata.factory import SqliteFile, open_store
 from dray.objects.local.store import LocalStore
 from dray.tables.compaction.planning.job_board import WaitingCompactions
 from dray_simulation.kernel.loop import SimulationLoop
@@ -195,7 +195,7 @@ async def _copied_to_disk(
 ) -> None:
     """The same in the stores of a data directory: there the inputs have other versions."""
     runtime = SystemRuntime()
-    store = await open_store(SqliteFile(directory / "metadata.sqlite"), runtime)
+    store = await open_metadata_store(SqliteFile(directory / "metadata.sqlite"), runtime)
     cluster = await open_cluster(store, runtime, DOMAINS, True)
     objects = await LocalStore.open(directory / "objects", runtime)
     await put_owner(objects, cluster)

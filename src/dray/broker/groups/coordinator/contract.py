@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dray.broker.groups.classic import ClassicGroupSettings
 from dray.broker.groups.consumer import ConsumerGroupSettings
 from dray.broker.settings import GroupsSettings
 from dray.kafka.protocol import ErrorCode
+
+_HEARTBEATS: Final = 5.0
+"""Seconds between heartbeats of KIP-848 groups, unless their session is short."""
 
 
 def classic_settings(settings: GroupsSettings) -> ClassicGroupSettings:
@@ -20,7 +25,10 @@ def classic_settings(settings: GroupsSettings) -> ClassicGroupSettings:
 
 def consumer_settings(settings: GroupsSettings) -> ConsumerGroupSettings:
     """A `ValueError` says what does not fit together."""
-    session, heartbeat = _ms(settings.consumer_session_timeout), _ms(settings.consumer_heartbeat_interval)
+    session = _ms(settings.consumer_session_timeout)
+    if (told := settings.consumer_heartbeat_interval) is None:
+        told = min(_HEARTBEATS, settings.consumer_session_timeout / 3)
+    heartbeat = _ms(told)
     return ConsumerGroupSettings(
         session_timeout_ms=session,
         session_timeout_minimum_ms=min(session, 45_000),

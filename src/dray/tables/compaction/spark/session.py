@@ -39,7 +39,6 @@ _NOT_TO_BE_ENDED: Final = 60  # seconds after which an executor ends with a task
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     master: str = DEFAULT_MASTER
-    memory: str = "512m"  # of the JVM; records never pass through it
     conf: Mapping[str, str] = field(default_factory=dict)
     log_path: str = os.devnull  # what the JVM prints
 
@@ -295,7 +294,7 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
     conf = {
         "spark.app.name": "dray compaction",
         "spark.master": settings.master,
-        "spark.driver.memory": settings.memory,
+        "spark.driver.memory": "512m",  # records never pass through it
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",

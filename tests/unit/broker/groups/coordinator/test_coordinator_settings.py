@@ -55,6 +55,12 @@ def test_every_setting_arrives() -> None:
     assert settings.session_ttl == 11
 
 
+@pytest.mark.parametrize(("session", "heartbeat_ms"), [(45.0, 5000), (15.0, 5000), (6.0, 2000)])
+def test_members_send_several_heartbeats_in_a_session(session: float, heartbeat_ms: int) -> None:
+    consumer = consumer_settings(GroupsSettings(consumer_session_timeout=session))
+    assert consumer.heartbeat_interval_ms == heartbeat_ms
+
+
 @pytest.mark.parametrize(
     "groups",
     [
