@@ -46,13 +46,13 @@ def simulate(
     Three real brokers and twelve clients share a simulated network, object store and metadata store that fail
     in every way that real ones do. A failure is shrunk to what it needs, and can be replayed by its seed.
 
-    Runs are of eight kinds, in turn: [bold]weather[/] (stores, network and processes that fail),
+    Runs are of nine kinds, in turn: [bold]weather[/] (stores, network and processes that fail),
     [bold]clocks[/] (a machine whose clock is wrong, or jumps), [bold]builds[/] (two builds, one of which
     cannot read what the other stores), [bold]ids[/] (brokers that take the lowest id that is free),
     [bold]keys[/] (a topic that is compacted by key all the time, by several compactors), [bold]limits[/]
     (narrow engines, and mistakes that no code foresees), [bold]moves[/] (a live Kafka topic that moves here
-    while clients write to it) and [bold]revocations[/] (users and ACLs that come and go, and who is served
-    until when).
+    while clients write to it), [bold]revocations[/] (users and ACLs that come and go, and who is served
+    until when) and [bold]lies[/] (an object store whose answers are wrong: damaged, short, missing).
 
     [dim]Examples:[/]
 

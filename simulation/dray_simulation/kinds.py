@@ -158,6 +158,18 @@ def by_key(seed: int) -> ClusterConditions:
     )
 
 
+# --- an object store whose answers are wrong
+
+_LYING: Final = 0.1
+
+
+def over_lies(seed: int) -> ClusterConditions:
+    """One answer in ten about an object is damaged, short, or says that it is not there; lists leave some
+    out. What is stored is sound: no client may be told of damage, and nothing that is needed goes."""
+    chosen = ClusterConditions.choose(seed)
+    return replace(chosen, weather=replace(chosen.weather, lying=_LYING))
+
+
 # --- all of them
 
 
@@ -183,6 +195,7 @@ KINDS: Final = {
         RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
         RunKind("moves", "a live Kafka topic that moves here while clients write to it", any_move),
         RunKind("revocations", "users and ACLs that come and go, and who is served until when", taken_rights),
+        RunKind("lies", "an object store whose answers are wrong: damaged, short, missing", over_lies),
     )
 }
 EVERY_KIND: Final = tuple(KINDS)

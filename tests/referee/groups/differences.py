@@ -11,7 +11,10 @@ from tests.referee.log.differences import Difference
 UNKNOWN_MEMBER_ID = 25
 INCONSISTENT_GROUP_PROTOCOL = 23
 INVALID_REQUEST = 42
+GROUP_ID_NOT_FOUND = 69
+INVALID_REGULAR_EXPRESSION = 128
 
+TOO_LARGE_TO_STORE = "refused at once; Kafka takes the member, and its syncs fail with UNKNOWN_SERVER_ERROR"
 NOTHING_WRITTEN = "a refused join leaves nothing behind; Kafka keeps an empty group of it"
 
 DIFFERENCES: dict[str, dict[str, Difference]] = {
@@ -39,6 +42,22 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
         "no member fetching, an epoch": Difference(
             "/groups/0/error_code", UNKNOWN_MEMBER_ID, "Kafka fails with UNKNOWN_SERVER_ERROR"
         ),
+    },
+    "groups-named-again-and-again": {
+        f"{what} of 2": Difference("", 1, "a name is answered once")
+        for what in ("described", "described as consumers", "coordinators", "offsets")
+    },
+    "members-that-say-much": {
+        label: difference
+        for size in (1_100_000, 5_000_000)
+        for label, difference in (
+            (f"join with {size}", Difference("", INVALID_REQUEST, TOO_LARGE_TO_STORE)),
+            (f"sync with {size}", Difference("", UNKNOWN_MEMBER_ID, TOO_LARGE_TO_STORE)),
+        )
+    },
+    "patterns-that-are-long": {
+        "a pattern of 1001": Difference("/error_code", INVALID_REGULAR_EXPRESSION, "Kafka has no bound"),
+        "leaves 1001": Difference("/error_code", GROUP_ID_NOT_FOUND, "nobody joined"),
     },
     "join-refused": {
         "nothing came of it": Difference("/groups/0/group_state", "Dead", NOTHING_WRITTEN),

@@ -6,6 +6,7 @@ from tests.referee.cases import LOG_CASES as CASES
 from tests.referee.log import (
     admin_cases,
     config_cases,
+    cost_cases,
     fetch_cases,
     idempotence_cases,
     offset_cases,
@@ -21,6 +22,7 @@ __all__ = ["CASES"]
 _REGISTERED = (
     admin_cases,
     config_cases,
+    cost_cases,
     fetch_cases,
     idempotence_cases,
     offset_cases,

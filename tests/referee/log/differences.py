@@ -34,6 +34,10 @@ BEYOND_OFFSETS = "Kafka stored batches here that Dray refused"
 BAD_FRAME = Difference(PRODUCED, INVALID_RECORD, "Kafka calls the client's fault its own")
 BAD_CODEC = Difference(PRODUCED, UNSUPPORTED_COMPRESSION_TYPE, "Kafka calls the client's fault its own")
 HALF_A_PRODUCER = Difference(PRODUCED, INVALID_RECORD, "either all of id, epoch and sequence, or none")
+DISORDERLY_TAGS = Difference(
+    "", "connection closed", "the protocol wants them ascending; Kafka does not look"
+)
+TOO_MUCH = "more than limits.request_elements; Kafka looks each of them up"
 SAME_AS_FIRST = Difference(
     APPEND_TIME,
     -1,
@@ -109,6 +113,21 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
     "malformed-frames": {
         "negative array": Difference("", "connection closed", "only -1 is null"),
         "name is not UTF-8": Difference("", "connection closed", "Kafka puts other characters in its place"),
+    },
+    "tagged-fields": {
+        **{
+            f"{order} {where}": DISORDERLY_TAGS
+            for order in ("descending", "repeated")
+            for where in ("in the header", "behind the request")
+        },
+        "more in the header": Difference("", "connection closed", "a hundred, where Kafka has defined none"),
+    },
+    "names-again-and-again": {
+        "configs twice": Difference("", 1, "a name is answered once"),
+    },
+    "names-without-end": {
+        "20001 of metadata v9": Difference("", "connection closed", TOO_MUCH),
+        "20001 of metadata v13": Difference("/error_code", INVALID_REQUEST, TOO_MUCH),
     },
     "create-topics-validate-only": {
         "good": Difference("/topics/0/topic_id", "zero", "no topic, no id"),

@@ -61,10 +61,10 @@ class Message(Struct):
         Record fields are slices of `buffer`, not copies. Anything malformed raises `DecodeError`.
         """
         first, last = cls.VERSIONS
-        if not first <= version <= last:
-            raise DecodeError(f"{cls.__name__} has no version {version}, only {first} to {last}")
         elements.left = most
         try:
+            if not first <= version <= last:
+                raise DecodeError(f"{cls.__name__} has no version {version}, only {first} to {last}")
             return cls.read(buffer, position, len(buffer), version)
         except (IndexError, struct.error):
             raise DecodeError(f"{cls.__name__} v{version} is cut short") from None

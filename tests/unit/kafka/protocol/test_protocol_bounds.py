@@ -254,6 +254,9 @@ def test_all_elements_of_a_message_are_counted_together() -> None:
         OffsetFetchRequest.decode(raw, 0, 9, elements - 1)
     assert wire.elements.left == ENDLESS, "stored values that are read next have no bound of a client"
     assert OffsetFetchRequest.decode(raw, 0, 9)[0] == request, "each message begins anew"
+    with pytest.raises(DecodeError, match="has no version 99"):
+        OffsetFetchRequest.decode(raw, 0, 99)
+    assert wire.elements_used() == 0, "of what is refused unread nothing is paid, nor of the one before again"
 
 
 @pytest.mark.parametrize("case", LATEST + OLDEST, ids=str)
