@@ -61,6 +61,7 @@ class ClusterSection:
         "`etcd`, else 4.",
     )
     clock_tolerance: float = 5 * MINUTE  # between machines; no config names it
+    level_wait: float = DAY  # until a level that all read is raised by itself; the same
     tally_interval: float = setting(
         30.0,
         Duration(0.1, HOUR),
