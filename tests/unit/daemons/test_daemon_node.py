@@ -676,7 +676,7 @@ async def test_a_ceiling_ends_carrying_and_what_is_carried_is_packed() -> None:
     async with connected(parts.node) as connection:
         topic = await make_topic(connection, "t")
         await connection.request(produce_request(topic, bytearray(batch(plain(b"one")))))
-    streams = StreamStore(parts.metadata, 4, 1000)
+    streams = StreamStore(cast(MetadataStore, parts.metadata), 4, 1000)
     assert (await survey_carried(streams)).carried_entries
     cluster = replace(parts.node.parts.cluster, level=ClusterLevel(2, ceiling=1))
     await parts.metadata.write(keys.CLUSTER_DOMAIN, [Put(keys.CLUSTER, encode_cluster(cluster))])

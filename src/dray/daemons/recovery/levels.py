@@ -13,6 +13,7 @@ from dray.broker.cluster.identity import ClusterInfo
 from dray.broker.cluster.level_keeper import read_readers, write_level
 from dray.broker.cluster.levels import (
     BASE,
+    NEWEST,
     ClusterLevel,
     Reader,
     lowered,
@@ -112,12 +113,13 @@ class StoredLevel:
     async def raise_level(self) -> ClusterLevel:
         readers = await read_readers(self._store)
         cluster, version = await self._read()
-        wanted = max(read_by_all(readers), cluster.level.number)
+        wanted = max(min(read_by_all(readers), NEWEST), cluster.level.number)
         if not readers:
             raise Failure("no process is there that could say what it reads: start a broker first")
         if ClusterLevel(wanted) == cluster.level:
             behind = [each.name for each in readers if not each.can_read(wanted + 1)]
-            raise Failure(f"the cluster stays at level {wanted}: more is not read by {', '.join(behind)}")
+            why = "no process reads more" if wanted >= NEWEST else f"more is not read by {', '.join(behind)}"
+            raise Failure(f"the cluster stays at level {wanted}: {why}")
         await self._write(cluster, ClusterLevel(wanted), version)
         return ClusterLevel(wanted)
 

@@ -57,7 +57,7 @@ COMMANDS: Final = {
         "admin.level",
         "app",
         "Show the cluster's level: which formats it may store. It rises by itself a day after every process "
-        "can read the next one, and lowered before one goes back to an older build.",
+        "can read the next one; it is to be lowered before one goes back to an older build.",
     ),
     "gc": CommandEntry(
         "admin.bucket",

@@ -11,6 +11,7 @@ from dray.broker.cluster.levels import BASE, LEVELS, NEWEST
 from dray.cli.lazy import LazyModule
 from dray.cli.options import ConfigOption, DataDirOption, ExecuteOption, JsonOption, load_config, to_be_done
 from dray.cli.output import print_json, print_table, say
+from dray.daemons.assembly.failures import USAGE, Failure
 
 if TYPE_CHECKING:
     from dray.daemons.recovery import levels
@@ -19,10 +20,11 @@ else:
     levels = LazyModule("dray.daemons.recovery.levels")
 
 NOT_SAID = "it has not said"
+_HOW = "raise --config FILE, or lower --to N --config FILE"
 
 app = typer.Typer(
     help="Show the cluster's level: which formats it may store. It rises by itself a day after every process "
-    "can read the next one, and lowered before one goes back to an older build.",
+    "can read the next one; it is to be lowered before one goes back to an older build.",
     invoke_without_command=True,
 )
 
@@ -40,6 +42,10 @@ def show(
     [dim]Example:[/] drayd admin level --config /etc/dray.yaml
     """
     if context.invoked_subcommand is not None:
+        if "COMMANDLINE" in {
+            getattr(context.get_parameter_source(each), "name", "") for each in context.params
+        }:
+            raise Failure(f"give the options behind the command: drayd admin level {_HOW}", USAGE)
         return
     view = levels.look_at_level(load_config(config, data_dir).settings)
     if json:
