@@ -38,6 +38,7 @@ MODULES: Final = {
     "test_unfolding": OWN_SERVERS,
     "test_compaction_spark": NO_BROKER,
     "test_deploy_chart": NO_BROKER,
+    "test_level": NO_BROKER,
     "test_deploy_install": OWN_SERVERS,
     "test_groups_speed": NO_BROKER,
     "test_iceberg_glue": NO_BROKER,

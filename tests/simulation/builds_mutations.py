@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from dray.broker.cluster import level_keeper, levels
 from dray.broker.cluster.membership import AUTOMATIC, Membership
 from dray.broker.groups.coordinator import sweep
 from dray.broker.groups.coordinator.active import ActiveGroup
 from dray.broker.topics.cache import TopicCache
 from dray.broker.topics.live import LiveTopics, StoredTopics
+from dray.daemons.broker.broker_parts import BrokerParts
+from dray.metadata import keys
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -64,3 +67,47 @@ def an_automatic_id_is_claimed_for_ever(patch: pytest.MonkeyPatch) -> None:
         return await kept(self)
 
     patch.setattr(Membership, "_register", register)
+
+
+# --- the gates of the cluster's level
+
+
+def nobody_registered_is_asked(patch: pytest.MonkeyPatch) -> None:
+    _leave_out(patch, keys.BROKERS)
+
+
+def nobody_who_beats_is_asked(patch: pytest.MonkeyPatch) -> None:
+    _leave_out(patch, keys.CLOCKS)
+
+
+def _leave_out(patch: pytest.MonkeyPatch, prefix: str) -> None:
+    kept = level_keeper._scan
+
+    async def scan(store: Any, wanted: str) -> Any:
+        return [] if wanted == prefix else await kept(store, wanted)
+
+    patch.setattr(level_keeper, "_scan", scan)
+
+
+def silence_is_taken_for_consent(patch: pytest.MonkeyPatch) -> None:
+    def read_by_all(readers: Any) -> int:
+        return min((each.reads for each in readers if each.reads is not None), default=levels.NEWEST)
+
+    patch.setattr(level_keeper, "read_by_all", read_by_all)
+
+
+def formats_are_written_at_any_level(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerParts, "writes", property(lambda _: levels.NEWEST))
+
+
+def no_level_is_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(level_keeper, "looked_at", lambda level, *_: level)
+
+
+LEVEL_MUTATIONS: dict[str, tuple[Patch, int]] = {
+    "nobody registered is asked": (nobody_registered_is_asked, 1),
+    "nobody who beats is asked": (nobody_who_beats_is_asked, 9),
+    "silence is taken for consent": (silence_is_taken_for_consent, 13),
+    "formats are written at any level": (formats_are_written_at_any_level, 0),
+    "no level is raised": (no_level_is_raised, 0),
+}

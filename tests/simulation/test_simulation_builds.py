@@ -6,7 +6,11 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from tests.simulation.builds_mutations import MUTATIONS, an_automatic_id_is_claimed_for_ever
+from tests.simulation.builds_mutations import (
+    LEVEL_MUTATIONS,
+    MUTATIONS,
+    an_automatic_id_is_claimed_for_ever,
+)
 from tests.simulation.noticing import first_noticed
 
 from dray.broker.groups.coordinator.storage import GroupKind, GroupRecord, encode_record
@@ -17,11 +21,12 @@ from dray.metadata.memory import MemoryState
 from dray_simulation.campaign import fresh_seed
 from dray_simulation.checks.group_truth import CommittedOffsets
 from dray_simulation.checks.log_truth import Violation
-from dray_simulation.cluster.builds import Builds, two_builds
+from dray_simulation.cluster.builds import Builds, older_by_a_level, two_builds
 from dray_simulation.cluster.identities import automatic_ids
 from dray_simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 8
+LEVEL_SEEDS = 4
 SEARCH = 40
 SOAK_SEEDS = 200
 
@@ -32,6 +37,10 @@ def run_two_builds(seed: int) -> ClusterReport:
 
 def run_automatic_ids(seed: int) -> ClusterReport:
     return simulate_cluster(seed, automatic_ids(seed))
+
+
+def run_older_by_a_level(seed: int) -> ClusterReport:
+    return simulate_cluster(seed, older_by_a_level(seed))
 
 
 def test_two_builds_lose_nothing_of_each_other() -> None:
@@ -86,6 +95,18 @@ def test_deletions_for_want_of_reading_are_noticed(name: str) -> None:
     assert found is not None, f"not noticed by {SEARCH} seeds from {first} on"
 
 
+def test_the_level_is_raised_once_every_process_reads_the_next_one() -> None:
+    """Not before: entries that are carried while an older process is there are a broken promise."""
+    for seed in range(LEVEL_SEEDS):
+        run_older_by_a_level(seed)
+
+
+@pytest.mark.parametrize("name", LEVEL_MUTATIONS)
+def test_a_gate_of_the_level_that_is_taken_away_is_noticed(name: str) -> None:
+    mutation, first = LEVEL_MUTATIONS[name]
+    assert first_noticed(mutation, run_older_by_a_level, first, SEARCH) is not None
+
+
 def test_brokers_with_automatic_ids_never_share_one() -> None:
     for seed in range(SEEDS):
         run_automatic_ids(seed)
@@ -100,4 +121,5 @@ def test_two_builds_lose_nothing_of_each_other_for_long() -> None:
     base = fresh_seed()
     for seed in range(base, base + SOAK_SEEDS):
         run_two_builds(seed)
+        run_older_by_a_level(seed)
         run_automatic_ids(seed)

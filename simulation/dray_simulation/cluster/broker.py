@@ -15,6 +15,7 @@ from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray_simulation.checks.log_truth import Violation
+from dray_simulation.cluster.builds import OlderStore
 from dray_simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray_simulation.kernel.runtime import SimulatedRuntime
 from dray_simulation.kernel.weather import TASKS, check_alive, was_injected
@@ -72,6 +73,8 @@ class ClusterBroker:
         self._process = world.new_process()
         self.runtime = SimulatedRuntime(world.random.getrandbits(48), self.clock)
         self.store = world.store_client(self.runtime, older=self.place in conditions.older_brokers)
+        if isinstance(self.store, OlderStore):
+            self.store.beats = conditions.older_beats
         self.objects = FaultyObjects(
             MemoryObjects(self.runtime, world.bucket),
             world.store_object,
@@ -95,7 +98,8 @@ class ClusterBroker:
         )
         # Metadata is never copied here: `tests/simulation/forks.py` does that.
         self.node.parts.keeps_tally = False
-        self.node.parts.reads_carried = self.place not in conditions.older_brokers or world.builds.upgraded
+        self.node.parts.keeps_level = conditions.level_wait is not None
+        self.node.parts.reads = world.builds.level_read(older=self.place in conditions.older_brokers)
 
     def kill(self) -> None:
         self.check()

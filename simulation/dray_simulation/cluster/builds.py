@@ -13,12 +13,14 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from dray.broker.cluster import levels
+from dray.broker.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
 from dray.broker.groups.coordinator.storage import GroupKind, decode_record
 from dray.broker.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put, StoredValue
 from dray_simulation.checks.log_truth import Violation
-from dray_simulation.cluster.conditions import ClusterConditions
+from dray_simulation.cluster.conditions import ClusterConditions, Disaster
 from dray_simulation.kernel.faults import FaultyStore
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ _FORMATS: Final = (
 )
 
 _TOPICS_CHANGE: Final = 0.7
+_LEVEL_WAIT: Final = 2.0
+_RAISED_WITHIN: Final = 60.0  # beats of processes that were killed count for twenty seconds
+_LOOK_EVERY: Final = 0.5
 
 
 def two_builds(seed: int) -> ClusterConditions:
@@ -60,13 +65,47 @@ def two_builds(seed: int) -> ClusterConditions:
     )
 
 
+def older_by_a_level(seed: int) -> ClusterConditions:
+    """Little befalls one process of an older build: a broker that says so in its registration alone, or a
+    compactor that does so in its beat alone. All the others would raise the level soon. No clock jumps: who
+    doubts its clock raises nothing."""
+    chosen = ClusterConditions.choose(seed)
+    place = Random(seed ^ 0x1E7E1).choice((0, 1, 2, None))
+    return replace(
+        chosen,
+        compactors=2,
+        older_brokers=frozenset() if place is None else frozenset({place}),
+        older_compactors=frozenset({0} if place is None else ()),
+        disasters=tuple(
+            each
+            for each in chosen.disasters
+            if each.what is not Disaster.CLOCK_JUMP and (place is None or each.place != place)
+        ),
+        clocks=(),
+        older_beats=False,
+        level_wait=_LEVEL_WAIT,
+        carry_bytes=chosen.carry_bytes or None,
+    )
+
+
 class Builds:
     """The values that newer processes wrote, and those that older ones cannot read and must not delete."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self._world = world
         self._newer: set[int] = set()  # versions
-        self.upgraded = not (world.conditions.older_brokers or world.conditions.older_compactors)
+        self.are_two = bool(world.conditions.older_brokers or world.conditions.older_compactors)
+        self.upgraded = not self.are_two
+
+    def level_read(self, *, older: bool) -> int:
+        """The highest level of a cluster that a process of that build reads."""
+        return levels.BASE if older and not self.upgraded else levels.NEWEST
+
+    def found(self) -> None:
+        """An older build has made the cluster."""
+        cluster = ClusterInfo("made-by-an-older-build", self._world.conditions.domains, 0)
+        put = Put(keys.CLUSTER, encode_cluster(cluster))
+        self._world.state.apply(keys.CLUSTER_DOMAIN, [put], None, self._world.now())
 
     def apply(self, *, older: bool) -> Apply:
         """How a process of that build writes."""
@@ -95,7 +134,19 @@ class Builds:
             self._apply_newer(keys.CLUSTER_DOMAIN, [Put(key, record.value, record.version)])
             self._world.trace("newer build", "stores", key)
 
-    # --- what must stay
+    # --- what must stay, and what must not be there
+
+    def check_level(self, operations: Sequence[Operation]) -> None:
+        """While older processes are there, they read the level, and nothing above it is stored."""
+        if self.upgraded:
+            return
+        for operation in operations:
+            if isinstance(operation, Put) and operation.key == keys.CLUSTER:
+                level = decode_cluster(operation.value).level
+                if level.number > levels.BASE:
+                    raise Violation("the level is raised above what a process reads that is there")
+        if self._world.truth.log.carried:
+            raise Violation("entries are carried, and a process is there that cannot read them")
 
     def check_deletions(self, domain: int, operations: Sequence[Operation]) -> None:
         """Before it happens: no offset goes while its group and its topic are there. A group is marked as
@@ -128,6 +179,13 @@ class OlderStore(FaultyStore):
     """The client of a process that cannot read what newer ones write."""
 
     builds: Builds
+    beats = True
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        clocks = [each for each in operations if isinstance(each, Put) and each.key.startswith(keys.CLOCKS)]
+        if clocks and not self.beats:
+            return [Outcome(True, 1) for _ in operations]
+        return await super().write(domain, operations)
 
     async def get(self, domain: int, key: str) -> StoredValue | None:
         return self.builds.seen_by_older(await super().get(domain, key))
@@ -158,3 +216,12 @@ async def upgrade(world: ClusterWorld, disasters: asyncio.Task[None]) -> None:
         if number in world.conditions.older_compactors:
             compactor.kill()
             compactor.start()
+
+
+async def check_raised(world: ClusterWorld) -> None:
+    """Every process reads the newest level now: the cluster comes to it by itself, and its brokers follow."""
+    deadline = world.now() + _RAISED_WITHIN
+    while not all(broker.node is not None and broker.node.is_carrying for broker in world.brokers):
+        if world.now() > deadline:
+            raise Violation("the level is not raised, though every process reads the next one")
+        await asyncio.sleep(_LOOK_EVERY)

@@ -122,7 +122,7 @@ class ClusterCompactor:
                 runtime,
                 machine=self.name,
                 tolerance=tolerance,
-                carries=not older or world.builds.upgraded,
+                reads=world.builds.level_read(older=older),
                 process=ProcessDescription("compactor", "simulated"),
             )
             runtime.context().run(clocks.start)

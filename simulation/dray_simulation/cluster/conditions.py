@@ -152,6 +152,8 @@ class ClusterConditions:
     older_brokers: frozenset[int] = frozenset()  # places
     older_compactors: frozenset[int] = frozenset()
     newer_formats: tuple[str, ...] = ()  # prefixes of keys whose values older processes cannot read
+    older_beats: bool = True  # False: their brokers are from before beats, and registered all the same
+    level_wait: float | None = None  # until the level is raised; None: nobody does
     rewritten_at: float = 0.0  # when a newer process stores all topics anew
     # Small appends: what one write carries (0: nothing), and how much is carried before it is packed.
     carry_bytes: int | None = None
@@ -286,7 +288,12 @@ class ClusterConditions:
         given = Settings()
         return replace(
             given,
-            cluster=replace(given.cluster, domains=self.domains, clock_tolerance=self.clock_tolerance),
+            cluster=replace(
+                given.cluster,
+                domains=self.domains,
+                clock_tolerance=self.clock_tolerance,
+                level_wait=self.level_wait or given.cluster.level_wait,
+            ),
             broker=replace(
                 given.broker,
                 id=None if self.automatic_ids else place,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from dray_simulation.checks.history import anomalies
 from dray_simulation.checks.log_truth import Violation
 from dray_simulation.cluster.administrator import Administrator
-from dray_simulation.cluster.builds import upgrade
+from dray_simulation.cluster.builds import check_raised, upgrade
 from dray_simulation.cluster.compacted import CompactedProducer, CompactedReader, PolicySwitcher
 from dray_simulation.cluster.conditions import ClusterConditions, Role
 from dray_simulation.cluster.disasters import play_disasters
@@ -132,6 +132,8 @@ async def _play(world: ClusterWorld) -> None:
         if not world.builds.upgraded:
             await upgrade(world, disasters)
         await calm_down(world, [*members, disasters])
+        if conditions.level_wait is not None:
+            await check_raised(world)
         if conditions.automatic_ids:
             await check_ids(world)
     finally:

@@ -113,6 +113,7 @@ class ClusterWorld:
         self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
         self._judge(lambda: self.truth.applied(operations, outcomes))
         self._judge(lambda: check_starts(operations, outcomes, self.history.starts))
+        self._judge(lambda: self.builds.check_level(operations))
         self.counts["index swaps"] = self.truth.log.swaps
         self.counts["carried entries"] = self.truth.log.carried
         self.counts["packs"] = self.truth.log.packs
@@ -231,6 +232,8 @@ class ClusterWorld:
         return process in self._running
 
     async def start(self) -> None:
+        if self.builds.are_two:
+            self.builds.found()
         await asyncio.gather(*(broker.up() for broker in self.brokers))
 
     @property

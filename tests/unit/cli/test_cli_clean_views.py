@@ -10,6 +10,7 @@ import pytest
 from dray.base.runtime.system import SystemRuntime
 from dray.broker.cluster.clock_guard import ProcessDescription, StoredBeat, encode_beat
 from dray.broker.cluster.identity import open_cluster
+from dray.broker.cluster.levels import NEWEST
 from dray.broker.cluster.membership import AdvertisedListener, Broker, encode_broker
 from dray.broker.topics.model import Topic, TopicSettings, encode_topic
 from dray.cli.clean_views import print_clean_shares, read_builds, read_clean_shares
@@ -67,7 +68,7 @@ async def test_builds_are_those_that_the_clusters_processes_wrote_down(
     runtime.close()
     assert await read_builds(settings, "another") is None
     found = await read_builds(settings, cluster.cluster_id)
-    assert found == KnownBuilds({1: "0.1.0+gaaaaaaaa"}, [("compactor", "0.1.0", "h:2")])
+    assert found == KnownBuilds({1: "0.1.0+gaaaaaaaa"}, [("compactor", "0.1.0", "h:2")], NEWEST)
     print_mixed(found.different)
     assert capsys.readouterr().out == "mixed builds: 0.1.0, 0.1.0+gaaaaaaaa\n"
     print_mixed(KnownBuilds({1: "a", 2: "a"}, []).different)

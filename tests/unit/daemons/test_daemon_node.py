@@ -13,7 +13,9 @@ from structlog.testing import capture_logs
 from tests.services.batches import batch, plain
 
 from dray.base.runtime import SystemRuntime
-from dray.broker.cluster import ClockGuard, Membership, open_cluster
+from dray.broker.cluster import ClockGuard, LevelKeeper, LevelTooNew, Membership, open_cluster
+from dray.broker.cluster.identity import encode_cluster
+from dray.broker.cluster.levels import BASE, ClusterLevel
 from dray.broker.groups.coordinator import Groups
 from dray.broker.security.audit import MADE_UP, ListLine
 from dray.broker.server import AddressInUse, Connection
@@ -39,6 +41,8 @@ from dray.kafka.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.log import Log
+from dray.log.append.carried_hints import survey_carried
+from dray.log.stream_store import StreamStore
 from dray.log.types import ObjectCorrupt
 from dray.metadata import keys
 from dray.metadata.contract import (
@@ -229,7 +233,7 @@ async def test_while_small_appends_are_carried_a_broker_without_its_object_store
 @pytest.mark.parametrize("carry_bytes", ["0", "auto"])
 async def test_readiness_follows_each_store(carry_bytes: str) -> None:
     parts = Parts(settings(DRAY_LOG__CARRY_BYTES=carry_bytes))
-    parts.node.parts.reads_carried = False  # so it does not carry, whatever the setting says
+    parts.node.parts.reads = BASE  # so it does not carry, whatever the setting says
     await parts.node.start()
     parts.objects.broken = True
     assert await http_status(parts.node, "/readyz") == 200, "it worked a moment ago"
@@ -248,7 +252,7 @@ async def test_readiness_follows_each_store(carry_bytes: str) -> None:
 
 async def test_a_broker_whose_log_finds_all_its_answers_bad_is_not_ready() -> None:
     parts = Parts(settings())
-    parts.node.parts.reads_carried = False
+    parts.node.parts.reads = BASE
     await parts.node.start()
     for _ in range(2):
         parts.node.parts.observed.read_badly(ObjectCorrupt("wal/a: damaged"))
@@ -605,23 +609,83 @@ async def test_a_stop_answers_what_is_being_carried() -> None:
     assert [path async for path in parts.objects.list("wal/")] == [], "nothing became an object"
 
 
-async def test_a_broker_carries_unless_it_is_told_not_to_or_an_older_build_is_there() -> None:
+async def test_a_broker_carries_unless_it_is_told_not_to() -> None:
     state = MemoryState()
     first = Parts(settings(), state)
     await first.node.start()
     await eventually(lambda: first.node.is_carrying)
     told = Parts(settings(DRAY_LOG__CARRY_BYTES="0"), state)
     await told.node.start()
+    await told.node.parts.need(ClockGuard).until_certain()
     assert not told.node.is_carrying
-    older = Parts(settings(), state)
-    older.node.parts.reads_carried = False
-    await older.node.start()
-    newer = Parts(settings(), state)
-    await newer.node.start()
-    assert not older.node.is_carrying
-    await eventually(lambda: not newer.node.is_carrying)
-    for parts in (first, told, older, newer):
+    for parts in (first, told):
         await parts.node.stop()
+
+
+async def test_no_broker_carries_until_the_level_allows_it() -> None:
+    """A cluster that an older build made. It is raised when that one has gone and all others read it."""
+    state = MemoryState()
+    given = settings()
+    soon = replace(given, cluster=replace(given.cluster, level_wait=0.0))
+    older, newer = Parts(soon, state), Parts(soon, state)
+    older.node.parts.keeps_tally = newer.node.parts.keeps_tally = False  # each has a bucket of its own
+    older.node.parts.reads = BASE
+    await older.node.start()
+    await newer.node.start()
+    await newer.node.parts.need(ClockGuard).until_certain()
+    await newer.node.parts.need(LevelKeeper).look()
+    assert not newer.node.is_carrying
+    await older.node.stop()
+    await eventually(lambda: newer.node.parts.looks_after(keys.CLUSTER_DOMAIN))
+    for _ in range(2):  # all read it; that was so for long enough
+        await newer.node.parts.need(LevelKeeper).look()
+    assert newer.node.is_carrying
+    await newer.node.stop()
+
+
+async def test_a_broker_that_is_older_than_the_level_does_not_start() -> None:
+    state = MemoryState()
+    newer, older = Parts(settings(), state), Parts(settings(), state)
+    await newer.node.start()
+    older.node.parts.reads = BASE
+    with pytest.raises(LevelTooNew, match="is at level 2, and this build reads levels up to 1"):
+        await older.node.start()
+    await older.node.stop()
+    await newer.node.stop()
+
+
+async def test_a_broker_asks_for_the_level_once_more_when_it_is_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may have raised it while it was not seen by them yet."""
+    state = MemoryState()
+    newer, older = Parts(settings(), state), Parts(settings(), state)
+    await newer.node.start()
+    older.node.parts.reads = BASE
+    monkeypatch.setattr("dray.daemons.broker.broker_parts.check_level", lambda *_: None)
+    with pytest.raises(LevelTooNew):
+        await older.node.start()
+    await older.node.stop()
+    await newer.node.stop()
+
+
+async def test_a_ceiling_ends_carrying_and_what_is_carried_is_packed() -> None:
+    parts = Parts(settings())
+    await parts.node.start()
+    await eventually(lambda: parts.node.is_carrying)
+    async with connected(parts.node) as connection:
+        topic = await make_topic(connection, "t")
+        await connection.request(produce_request(topic, bytearray(batch(plain(b"one")))))
+    streams = StreamStore(cast(MetadataStore, parts.metadata), 4, 1000)
+    assert (await survey_carried(streams)).carried_entries
+    cluster = replace(parts.node.parts.cluster, level=ClusterLevel(2, ceiling=1))
+    await parts.metadata.write(keys.CLUSTER_DOMAIN, [Put(keys.CLUSTER, encode_cluster(cluster))])
+    await parts.node.parts.need(LevelKeeper).look()
+    assert (parts.node.is_carrying, parts.node.parts.writes) == (False, BASE)
+    for rounds in parts.node.parts.need(Log)._packing:
+        await rounds.run()
+    assert not (await survey_carried(streams)).carried_entries
+    await parts.node.stop()
 
 
 async def test_a_store_that_hangs_does_not_keep_a_stop_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:

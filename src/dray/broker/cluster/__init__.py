@@ -15,6 +15,8 @@ from dray.broker.cluster.affinity import (
 from dray.broker.cluster.bucket_owner import BucketGuard, BucketRefused, claim_bucket
 from dray.broker.cluster.clock_guard import ClockGuard, ProcessDescription
 from dray.broker.cluster.identity import ClusterInfo, has_cluster, open_cluster, uuid_text
+from dray.broker.cluster.level_keeper import LevelKeeper
+from dray.broker.cluster.levels import LevelTooNew
 from dray.broker.cluster.membership import AUTOMATIC, AdvertisedListener, Broker, BrokerIdTaken, Membership
 from dray.broker.cluster.tally_keeper import TallyKeeper, may_be_written_while_held
 
@@ -28,6 +30,8 @@ __all__ = [
     "BucketRefused",
     "ClockGuard",
     "ClusterInfo",
+    "LevelKeeper",
+    "LevelTooNew",
     "Membership",
     "Owners",
     "ProcessDescription",

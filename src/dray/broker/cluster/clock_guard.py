@@ -4,8 +4,7 @@ Each process of a cluster, broker or compactor, stores its wall time in a key of
 and reads those of the others; `clock_judge` says what follows. A beat needs no session: one that does not
 change any more counts for nothing after a while, and is then deleted by any process that sees it.
 
-A beat also says that its process can read carried entries (`docs/design/0100`). Brokers carry only while all
-that go on say so: an older build would refuse the streams.
+A beat also says which level of the cluster its process reads, and which it writes (`levels.py`).
 
 While the clock is doubted nothing expires here, and everything else goes on: reading and writing need no wall
 clock. A doubt is logged when it begins and when it ends.
@@ -23,6 +22,7 @@ import structlog
 
 from dray.base.runtime import KeptTask, Runtime, keep_running
 from dray.broker.cluster.clock_judge import GONE_BEATS, ClockBeat, ClockJudge, ClockVerdict
+from dray.broker.cluster.levels import NEWEST
 from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, StoredValue
 from dray.metadata.values import NOT_IF_NONE, JsonCodec, UnreadableValue
@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 BEAT_FORMAT: Final = 1
 
 COMPACTOR: Final = "compactor"
+"""The role of one."""
+MIGRATOR: Final = "migrator"
 """The role of one."""
 
 _TASK: Final = "compare clocks"
@@ -61,7 +63,8 @@ class StoredBeat:
     wall_ms: int
     stepped: bool
     process: Annotated[ProcessDescription | None, NOT_IF_NONE] = None
-    carries: Annotated[bool | None, NOT_IF_NONE] = None  # whether it can read carried entries
+    reads: Annotated[int | None, NOT_IF_NONE] = None  # the highest level that it reads
+    writes: Annotated[int | None, NOT_IF_NONE] = None  # the highest whose formats it writes now
 
 
 _CODEC: Final = JsonCodec(StoredBeat, BEAT_FORMAT)
@@ -86,8 +89,9 @@ class ClockGuard:
 
     `machine` names whose clock this is. `read_store_clock` asks the object store for the time, and raises
     whatever it likes; None where the store has no clock of its own (local files, memory). `process` goes into
-    the beats: a compactor is registered nowhere else. `on_looked` is called after each look, with whether all
-    others that go on can read carried entries; `carries` is whether this one says so.
+    the beats: a compactor is registered nowhere else. `reads` is the highest level that this process reads;
+    `writes` tells which it writes now, and is None where it writes nothing that a level gates. `on_looked` is
+    called after each look.
     """
 
     def __init__(
@@ -99,10 +103,12 @@ class ClockGuard:
         tolerance: float = DEFAULT_TOLERANCE,
         read_store_clock: Callable[[], Awaitable[int]] | None = None,
         process: ProcessDescription | None = None,
-        carries: bool = True,
-        on_looked: Callable[[bool], None] | None = None,
+        reads: int | None = NEWEST,
+        writes: Callable[[], int] | None = None,
+        on_looked: Callable[[], None] | None = None,
     ) -> None:
-        self._carries = carries
+        self._reads = reads
+        self._writes = writes
         self._on_looked = on_looked
         self.beat_seconds = min(_LONGEST_BEAT, tolerance / 8)
         self._store = store
@@ -227,7 +233,8 @@ class ClockGuard:
             self._runtime.wall_ms(),
             self._judge.has_stepped,
             self._description,
-            self._carries or None,
+            self._reads,
+            None if self._writes is None else self._writes(),
         )
         await self._store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock(self._process), encode_beat(beat))])
 
@@ -250,7 +257,7 @@ class ClockGuard:
         self._seen.setdefault(_FIRST_LOOK, ended)
         self._seen.update((its, ended) for its in roles.values() if its)
         if self._on_looked is not None:
-            self._on_looked(self._carries and all(map(_says_it_carries, going_on)))
+            self._on_looked()
         for record in others:
             seen = self._judge.silent_since(keys.process_of_clock(record.key))
             if seen is not None and ended - seen > _FORGOTTEN_BEATS * self.beat_seconds:
@@ -290,11 +297,3 @@ def _role(record: StoredValue) -> str | None:
     except UnreadableValue:
         return None
     return None if process is None else process.role
-
-
-def _says_it_carries(record: StoredValue) -> bool:
-    """One that cannot be read says nothing, and so does an older build."""
-    try:
-        return decode_beat(record.value).carries is True
-    except UnreadableValue:
-        return False

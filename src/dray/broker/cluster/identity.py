@@ -15,14 +15,19 @@ import structlog
 from pydantic import Field
 
 from dray.base.runtime import Runtime
+from dray.broker.cluster.levels import BASE, NEWEST, ClusterLevel
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, MetadataStore, Put
 from dray.metadata.update import ALL_FAILURES, update
-from dray.metadata.values import JsonCodec
+from dray.metadata.values import JsonCodec, ValueCorrupt
 
 _log = structlog.get_logger(__name__)
 
-CLUSTER_FORMAT: Final = 1
+CLUSTER_FORMAT: Final = 2
+"""Above the base level: builds that know of no level refuse it. At the base level it is 1, which all read."""
+
+_BASE_FORMAT: Final = 1
+_UNSAID: Final = ClusterLevel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class ClusterInfo:
     cluster_id: Annotated[str, Field(alias="id")]
     domains: int
     created_ms: int
+    level: Annotated[ClusterLevel, Field(exclude_if=lambda level: level == _UNSAID)] = _UNSAID
 
     def domain_of(self, stream: int) -> int:
         return keys.domain_of_stream(stream, self.domains)
@@ -44,11 +50,18 @@ _CODEC: Final = JsonCodec(ClusterInfo, CLUSTER_FORMAT)
 
 
 def encode_cluster(cluster: ClusterInfo) -> bytes:
-    return _CODEC.encode(cluster)
+    return _CODEC.encode(cluster, _format_at(cluster.level))
 
 
 def decode_cluster(value: bytes) -> ClusterInfo:
-    return _CODEC.decode("the cluster record", value)
+    version, cluster = _CODEC.decode_versioned("the cluster record", value)
+    if version != _format_at(cluster.level):
+        raise ValueCorrupt("the cluster record", f"format {version} does not fit its level")
+    return cluster
+
+
+def _format_at(level: ClusterLevel) -> int:
+    return _BASE_FORMAT if level.number == BASE else CLUSTER_FORMAT
 
 
 async def has_cluster(store: MetadataStore, runtime: Runtime) -> bool:
@@ -61,13 +74,15 @@ async def has_cluster(store: MetadataStore, runtime: Runtime) -> bool:
 
 
 async def open_cluster(
-    store: MetadataStore, runtime: Runtime, domains: int, configured: bool = True
+    store: MetadataStore, runtime: Runtime, domains: int, configured: bool = True, level: int = NEWEST
 ) -> ClusterInfo:
-    """The cluster's record, made now if this is its first broker. Raises the store's errors. Whoever
-    `configured` the number of domains is told where it is another one; a default gives way silently."""
+    """The cluster's record, made now, at `level`, if this is its first broker. Raises the store's errors.
+    Whoever `configured` the number of domains is told where it is another one; a default gives way
+    silently."""
     if domains < 1:
         raise ValueError(f"a cluster has at least one domain, not {domains}")
-    fresh = ClusterInfo(uuid_text(_presentable_uuid(runtime)), domains, runtime.wall_ms())
+    cluster_id = uuid_text(_presentable_uuid(runtime))
+    fresh = ClusterInfo(cluster_id, domains, runtime.wall_ms(), ClusterLevel(level))
     put = Put(keys.CLUSTER, encode_cluster(fresh), ABSENT)
 
     async def attempt() -> ClusterInfo | None:

@@ -59,6 +59,7 @@ class Broker:
     process: int = 0
     incarnation: HexUuid = _NONE  # one per registration: tells our own value from a namesake's
     http: Annotated[str | None, NOT_IF_NONE] = None  # where its health and numbers are, as HOST:PORT
+    reads: Annotated[int | None, NOT_IF_NONE] = None  # the highest level of a cluster that it reads
 
     @property
     def host(self) -> str:

@@ -13,6 +13,7 @@ from dray.base.build import build_name
 from dray.base.config.kinds import Address
 from dray.base.runtime import ExpiryClock, Runtime, run_once
 from dray.broker.cluster import AUTOMATIC, Broker, ClockGuard, ProcessDescription
+from dray.broker.cluster.levels import NEWEST
 from dray.broker.topics.live import StoredTopics
 from dray.broker.topics.retention import BrokersPart, RetentionLoop
 from dray.daemons.assembly.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
@@ -145,8 +146,9 @@ def clock_guard(
     runtime: Runtime,
     machine: str,
     process: ProcessDescription | None = None,
-    carries: bool = True,
-    on_looked: Callable[[bool], None] | None = None,
+    reads: int = NEWEST,
+    writes: Callable[[], int] | None = None,
+    on_looked: Callable[[], None] | None = None,
 ) -> ClockGuard:
     """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
     and memory, have its times too."""
@@ -158,7 +160,8 @@ def clock_guard(
         tolerance=settings.cluster.clock_tolerance,
         read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
         process=process,
-        carries=carries,
+        reads=reads,
+        writes=writes,
         on_looked=on_looked,
     )
 
@@ -215,6 +218,7 @@ def broker_registration(
     machine: MachineIdentity,
     addresses: Mapping[str, tuple[str, int]],
     http_address: tuple[str, int] | None,
+    reads: int = NEWEST,
 ) -> Broker:
     """The registration from which other processes and clients learn of a broker. `addresses` and
     `http_address`: where it listens, with the ports that it really has."""
@@ -234,4 +238,5 @@ def broker_registration(
         machine=machine.name,
         process=machine.process,
         http=http,
+        reads=reads,
     )

@@ -13,6 +13,7 @@ import structlog
 
 from dray.base.runtime import Runtime
 from dray.broker.cluster.identity import ClusterInfo, decode_cluster
+from dray.broker.cluster.levels import LevelTooNew, check_level
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.daemons.assembly.foreign_stores import foreign_addresses
 from dray.daemons.assembly.store_settings import object_secrets
@@ -113,7 +114,17 @@ async def read_cluster(stores: Stores) -> ClusterInfo:
         raise Failure(f"the metadata store: {error}") from error
     if record is None:
         raise NoCluster("there is no cluster on these stores yet: start one with drayd up")
-    return decode_cluster(record.value)
+    return decode_readable(record.value)
+
+
+def decode_readable(value: bytes) -> ClusterInfo:
+    """The cluster's record, of a cluster whose level this build reads."""
+    cluster = decode_cluster(value)
+    try:
+        check_level(cluster.level)
+    except LevelTooNew as error:
+        raise Failure(str(error), USAGE) from error
+    return cluster
 
 
 async def open_stores(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from dray.broker.cluster import (
     BucketGuard,
     ClockGuard,
     ClusterInfo,
+    LevelKeeper,
     Membership,
     TallyKeeper,
     by_affinity,
@@ -26,6 +28,7 @@ from dray.broker.cluster import (
     open_cluster,
 )
 from dray.broker.cluster.clock_guard import COMPACTOR
+from dray.broker.cluster.levels import CARRYING, NEWEST, ClusterLevel, check_level
 from dray.broker.groups.coordinator import Groups
 from dray.broker.server import HttpServer
 from dray.broker.topics import Topics
@@ -52,6 +55,7 @@ from dray.daemons.recovery.backups import BackupLoop
 from dray.log import Log
 from dray.log.life.deletions import MayDelete
 from dray.log.stream_store import StreamStore
+from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.migration.entries.kind import ForeignEntries
 from dray.migration.entries.ownership import ForeignAuditLoop
@@ -114,8 +118,8 @@ class BrokerParts:
         self.errors = AnsweredErrors(metrics.instruments, runtime.monotonic)
         self.errors.unreadable.follow("topic", self._unreadable_topics)
         self.unfolding = Allowance(2 * settings.limits.decompressed_bytes)
-        self.reads_carried = True  # False stands for an older build, in simulations
-        self.keeps_tally = True  # the same
+        self.reads = NEWEST  # the highest level of a cluster; less stands for an older build, in simulations
+        self.keeps_level = self.keeps_tally = True  # the same
         self._known: dict[type, Part] = {}
 
     def add(self, part: PartT) -> PartT:
@@ -166,11 +170,18 @@ class BrokerParts:
         log = self.of(Log)
         return log is not None and log.is_carrying
 
-    def carry(self, is_read_by_all: bool) -> None:
-        """Small appends ride in their commit while every process of the cluster can read that."""
+    def follow_level(self, level: ClusterLevel) -> None:
+        """Small appends ride in their commit at a level that allows it."""
         log = self.of(Log)
-        if log is not None and log.is_carrying is not is_read_by_all:
-            log.carry(is_read_by_all)
+        self.cluster = replace(self.cluster, level=level)
+        may_carry = self.writes >= CARRYING
+        if log is not None and log.is_carrying is not may_carry:
+            log.carry(may_carry)
+
+    @property
+    def writes(self) -> int:
+        """The highest level whose formats this broker writes now."""
+        return min(self.cluster.level.writes, self.reads)
 
     def goes_on_without_objects(self) -> str | None:
         """Why this broker is ready though the object store is away: clients that begin have to reach it."""
@@ -209,7 +220,9 @@ async def _open_cluster(broker: BrokerParts) -> None:
         broker.runtime,
         broker.settings.domains,
         broker.settings.cluster.domains is not None,
+        broker.reads,
     )
+    check_level(cluster.level, broker.reads)
 
     async def look_around() -> str | None:
         survey = await survey_bucket(broker.metadata, cluster.domains, broker.objects, broker.runtime.random)
@@ -273,8 +286,8 @@ class UnmergedBulk:
 async def _compare_clocks(broker: BrokerParts) -> None:
     bulk = UnmergedBulk(lambda: sum(broker.metrics.wal_flush_seconds.counts))
 
-    def looked(is_read_by_all: bool) -> None:
-        broker.carry(is_read_by_all)
+    def looked() -> None:
+        broker.follow_level(broker.cluster.level)
         bulk.look(clocks.unseen_seconds(COMPACTOR))
 
     clocks = broker.add(
@@ -284,7 +297,8 @@ async def _compare_clocks(broker: BrokerParts) -> None:
             broker.objects,
             broker.runtime,
             broker.machine.name,
-            carries=broker.reads_carried,
+            reads=broker.reads,
+            writes=lambda: broker.writes,
             on_looked=looked,
         )
     )
@@ -341,11 +355,34 @@ async def _register(broker: BrokerParts) -> None:
     membership = Membership(
         broker.metadata,
         broker.runtime,
-        broker_registration(broker.settings, broker.machine, broker.addresses, broker.http_address),
+        broker_registration(
+            broker.settings, broker.machine, broker.addresses, broker.http_address, broker.reads
+        ),
         session_ttl=broker.settings.broker.session_ttl,
         is_dead=broker.machine.knows_dead,
     )
     await broker.add(membership).start()
+
+
+async def _keep_level(broker: BrokerParts) -> None:
+    """Registered, so that nobody raises the level above what this broker reads: now it is asked once more."""
+    if not broker.keeps_level:
+        return
+    clocks = broker.need(ClockGuard)
+    keeper = broker.add(
+        LevelKeeper(
+            broker.metadata,
+            broker.runtime,
+            reads=broker.reads,
+            look_seconds=clocks.beat_seconds,
+            wait_seconds=broker.settings.cluster.level_wait,
+            may_raise=lambda: broker.looks_after(keys.CLUSTER_DOMAIN),
+            now_ms=clocks.now_ms,
+            followed=broker.follow_level,
+        )
+    )
+    await keeper.look()
+    keeper.start()
 
 
 async def _start_groups(broker: BrokerParts) -> None:
@@ -393,6 +430,7 @@ STARTS: Final[tuple[Callable[[BrokerParts], Awaitable[None]], ...]] = (
     _start_retention,
     _start_foreign_audit,
     _register,
+    _keep_level,
     _start_groups,
     _start_group_lag,
     _start_security,
@@ -442,6 +480,7 @@ STOPS: Final[Mapping[str, type[Part]]] = {
     "topics": Topics,
     "log": Log,
     "membership": Membership,
+    "level": LevelKeeper,
     "backups": BackupLoop,
     "tally": TallyKeeper,
     "clocks": ClockGuard,

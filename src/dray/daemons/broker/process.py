@@ -17,7 +17,7 @@ from dray.base.config.kinds import Address
 from dray.base.runtime import Runtime, SystemRuntime
 from dray.base.runtime.turn_watch import TurnWatch
 from dray.base.telemetry import configure_logging
-from dray.broker.cluster import BrokerIdTaken, BucketRefused
+from dray.broker.cluster import BrokerIdTaken, BucketRefused, LevelTooNew
 from dray.broker.groups.coordinator.contract import classic_settings, consumer_settings
 from dray.broker.server import AddressInUse
 from dray.broker.server.tls.listener import CertificateUnusable
@@ -221,6 +221,8 @@ async def _start(node: Node, settings: Settings) -> None:
         raise Failure(f"{error}: stop what listens there, or choose another {choice}") from error
     except CannotListen as error:
         raise Failure(str(error)) from error
+    except LevelTooNew as error:
+        raise Failure(str(error), USAGE) from error
     except (BrokerIdTaken, BucketRefused) as error:
         raise Failure(str(error)) from error
     except MetadataError as error:

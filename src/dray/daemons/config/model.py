@@ -80,6 +80,7 @@ class ClusterSection:
         "`etcd`, else 4.",
     )
     clock_tolerance: float = 5 * MINUTE  # between machines; no config names it
+    level_wait: float = DAY  # until a level that all read is raised by itself; the same
     tally_interval: float | None = setting(
         None,
         Either("auto", Duration(0.1, HOUR)),

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
 
+from dray.base.build import build_name
 from dray.base.runtime import Runtime, SystemRuntime
 from dray.base.telemetry import ProcessMetrics, quiet_logs
-from dray.broker.cluster import TallyKeeper
+from dray.broker.cluster import ClockGuard, ProcessDescription, TallyKeeper
+from dray.broker.cluster.clock_guard import MIGRATOR
 from dray.broker.cluster.identity import ClusterInfo
 from dray.broker.topics import TopicError, Topics
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.daemons.assembly.foreign_stores import foreign_addresses
 from dray.daemons.assembly.instrumented_stores import measured
+from dray.daemons.assembly.parts import clock_guard
+from dray.daemons.assembly.process import local_machine
 from dray.daemons.assembly.settings import log_settings
 from dray.daemons.assembly.stores import Stores, open_stores, read_cluster
 from dray.daemons.config import Settings
@@ -222,20 +226,28 @@ class Rooms:
 async def opened(
     settings: Settings, runtime: Runtime, metrics: ProcessMetrics | None = None
 ) -> AsyncIterator[Rooms]:
-    """With `metrics`, for a process that goes on: it keeps the tally too."""
+    """With `metrics`, for a process that goes on: it keeps the tally too, and beats."""
     opened = await open_stores(settings, runtime)
     stores = measured(opened, metrics or ProcessMetrics(), runtime)
     keeper: TallyKeeper | None = None
+    clocks: ClockGuard | None = None
     try:
         cluster = await read_cluster(stores)
         keeper = await owned_bucket(stores, cluster, runtime, settings.tally_interval)
         hold_writes(stores, keeper)
         if metrics is not None:
             keeper.start()
+            described = ProcessDescription(MIGRATOR, build_name())
+            clocks = clock_guard(
+                settings, stores.metadata, stores.objects, runtime, local_machine().name, described
+            )
+            clocks.start()
         rooms = rooms_on(stores, cluster, settings, runtime)
         await rooms.topics.read_all()
         yield rooms
     finally:
+        if clocks is not None:
+            await clocks.stop()
         if keeper is not None:
             await keeper.stop()
         await stores.close()

@@ -18,11 +18,11 @@ from typing import Final
 from dray.base.runtime import Runtime
 from dray.base.telemetry import quiet_logs
 from dray.broker.cluster.bucket_owner import read_owner
-from dray.broker.cluster.identity import ClusterInfo, decode_cluster
+from dray.broker.cluster.identity import ClusterInfo
 from dray.broker.cluster.tally import QUIET_INTERVALS, Mark
 from dray.daemons.assembly.failures import Failure
 from dray.daemons.assembly.settings import log_settings
-from dray.daemons.assembly.stores import Stores
+from dray.daemons.assembly.stores import Stores, decode_readable
 from dray.daemons.config import Settings
 from dray.daemons.recovery.backups import backups_in, opened_for_command, time_of_backup
 from dray.daemons.recovery.brought_back import read_notes
@@ -182,7 +182,7 @@ class Restorer:
                 "the metadata store is empty: name a backup, with --from FILE or --from-bucket"
                 + await self._what_there_is()
             )
-        return decode_cluster(record.value)
+        return decode_readable(record.value)
 
     async def _what_there_is(self) -> str:
         found = await backups_in(self._stores.objects)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from dray.broker.cluster.clock_guard import StoredBeat, decode_beat
+from dray.broker.cluster.identity import decode_cluster
 from dray.broker.cluster.membership import Broker, decode_broker
 from dray.broker.topics.model import Topic, decode_topic
 from dray.log.entries import HighWatermark, IndexEntry
@@ -86,6 +87,8 @@ class KnownBuilds:
     of_brokers: Mapping[int, str]
     of_others: Sequence[tuple[str, str, str | None]]
     """Role, build, and the address of its health."""
+    level: int | None = None
+    """The cluster's level; None where its record cannot be read."""
 
     @property
     def different(self) -> list[str]:
@@ -133,7 +136,15 @@ class StoredCluster:
         return KnownBuilds(
             {broker.broker_id: broker.build for broker in await self.registrations()},
             sorted((each.role, each.build, each.http) for each in described if each.role != "broker"),
+            await self._level(),
         )
+
+    async def _level(self) -> int | None:
+        record = await self._store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+        try:
+            return None if record is None else decode_cluster(record.value).level.number
+        except UnreadableValue:
+            return None
 
     async def topic(self, name: str) -> Topic | None:
         """None where there is none, and where this build cannot read it."""

@@ -315,68 +315,35 @@ def test_the_stored_format() -> None:
     assert decode_beat(FIXTURE.read_bytes()) == beat
 
 
-# --- whether every process reads carried entries
-
-
-class Listening:
-    """What a process is told after each look: may appends be carried?"""
-
-    def __init__(self) -> None:
-        self.told: list[bool] = []
-
-    @property
-    def last(self) -> bool:
-        return self.told[-1]
+# --- what it says of its process
 
 
 @simulated
-async def test_appends_are_carried_only_while_every_process_can_read_that() -> None:
+async def test_a_beat_says_which_level_its_process_reads_and_which_it_writes() -> None:
     world = World()
-    first = Listening()
-    process = world.process(on_looked=first.told.append)
+    looked: list[int] = []
+    level = 2
+    process = world.process(reads=2, writes=lambda: level, on_looked=lambda: looked.append(level))
     await passing(1)
-    assert first.last, "alone"
-    newer = Listening()
-    world.process(on_looked=newer.told.append)
+    [beat] = world.beats()
+    assert (decode_beat(beat.value).reads, decode_beat(beat.value).writes) == (2, 2)
+    level = 1
     await passing(2 * process.guard.beat_seconds)
-    assert first.last
-    assert newer.last
-    older = world.process(carries=False)
-    await passing(2 * process.guard.beat_seconds)
-    assert not first.last
-    assert not newer.last
-    await older.guard.stop()
-    await passing(2 * process.guard.beat_seconds)
-    assert first.last
-    assert newer.last
+    [beat] = world.beats()
+    assert (decode_beat(beat.value).reads, decode_beat(beat.value).writes) == (2, 1)
+    assert looked[0] == 2, "after each look"
+    assert looked[-1] == 1
 
 
 @simulated
-async def test_a_process_that_is_silent_counts_until_it_is_known_to_be_gone() -> None:
+async def test_a_beat_of_a_build_from_before_levels_says_nothing() -> None:
+    assert decode_beat(FIXTURE.read_bytes()).reads is None
     world = World()
-    heard = Listening()
-    process = world.process(on_looked=heard.told.append)
-    older = world.process(carries=False)
-    await passing(2 * process.guard.beat_seconds)
-    assert not heard.last
-    older.store.error = Unavailable("killed")
-    await passing(process.guard.beat_seconds)
-    assert not heard.last, "one missed beat is no death"
-    await passing(12 * process.guard.beat_seconds)
-    assert heard.last
-
-
-@simulated
-async def test_a_beat_that_cannot_be_read_says_nothing_of_carrying() -> None:
-    world = World()
-    heard = Listening()
-    process = world.process(on_looked=heard.told.append)
+    world.process(reads=None)
     await passing(1)
-    assert heard.last
-    unknown = bytes([200]) + encode_beat(StoredBeat("m", 0, stepped=False, carries=True))[1:]
-    await process.store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock("future"), unknown)])
-    await passing(2 * process.guard.beat_seconds)
-    assert not heard.last
+    [beat] = world.beats()
+    assert b"reads" not in beat.value
+    assert b"writes" not in beat.value
 
 
 @simulated

@@ -66,7 +66,7 @@ async def test_a_store_that_stays_away_is_reported(store: ScriptedStore, runtime
 
 
 async def test_a_newer_cluster_is_refused(store: ScriptedStore, runtime: ImpatientRuntime) -> None:
-    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.CLUSTER, b"\x02{}")])
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.CLUSTER, b"\x03{}")])
     with pytest.raises(FormatTooNew):
         await open_cluster(store, runtime, 4)
 

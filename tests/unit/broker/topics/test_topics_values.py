@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from dray.broker.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
+from dray.broker.cluster.levels import ClusterLevel
 from dray.broker.cluster.membership import AdvertisedListener, Broker, decode_broker, encode_broker
 from dray.broker.topics.compaction_requests import (
     CompactionRequest,
@@ -101,6 +102,13 @@ def test_a_raised_leader_epoch_is_a_new_format() -> None:
     assert encode_topic(TOPIC)[0] == encode_topic(REPLICATED)[0] == 1, "older builds go on reading the others"
 
 
+def test_a_cluster_above_the_base_level_is_a_new_format() -> None:
+    """Builds from before levels refuse it, and do not start."""
+    raised = dataclasses.replace(CLUSTER, level=ClusterLevel(2, ceiling=1))
+    assert encode_cluster(raised) == (VALUES / "cluster-level.v2.bin").read_bytes()
+    assert READERS["cluster"](encode_cluster(raised)) == raised
+
+
 @pytest.mark.parametrize("value", [b"\x01" + encode_topic(RAISED)[1:], b"\x02" + encode_topic(TOPIC)[1:]])
 def test_a_leader_epoch_in_the_wrong_format_is_corrupt(value: bytes) -> None:
     with pytest.raises(ValueCorrupt, match="does not fit its leader epoch"):
@@ -110,7 +118,7 @@ def test_a_leader_epoch_in_the_wrong_format_is_corrupt(value: bytes) -> None:
 @pytest.mark.parametrize("kind", READERS)
 def test_a_newer_format_is_refused_in_one_line_that_says_what_to_do(kind: str) -> None:
     value = (VALUES / f"{kind}.v1.bin").read_bytes()
-    newest = 2 if kind == "topic" else 1
+    newest = 2 if kind in ("topic", "cluster") else 1
     with pytest.raises(
         FormatTooNew, match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}"
     ) as no:

@@ -1,4 +1,4 @@
-"""`drayd admin cluster`: its id, its brokers, and the builds of its processes."""
+"""`drayd admin cluster`: its id, its level, its brokers, and the builds of its processes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ def cluster(
             ],
             "processes": [{"role": role, "build": build, "http": http} for role, build, http in others],
             "mixed_builds": None if builds is None else len(builds.different) > 1,
+            "level": None if builds is None else builds.level,
         }
         print_json(shown)
         return
-    print(f"cluster {found.cluster_id}, controller {found.controller_id}")
+    level = "" if builds is None or builds.level is None else f", level {builds.level}"
+    print(f"cluster {found.cluster_id}, controller {found.controller_id}{level}")
     print_table(
         ["broker", "address", "rack", "build"],
         [

@@ -53,6 +53,12 @@ COMMANDS: Final = {
         "Finish compactions that wait for their table, without the table: where no compactor will come any "
         "more.",
     ),
+    "level": CommandEntry(
+        "admin.level",
+        "app",
+        "Show the cluster's level: which formats it may store. It rises by itself a day after every process "
+        "can read the next one; it is to be lowered before one goes back to an older build.",
+    ),
     "gc": CommandEntry(
         "admin.bucket",
         "gc",
