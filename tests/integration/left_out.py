@@ -25,6 +25,8 @@ MODULES: Final = {
     "test_spark_masters": ONE_MACHINE,
     "test_watching": ONE_MACHINE,
     "test_console_at_size": ONE_MACHINE,
+    "test_outages": OWN_SERVERS,
+    "test_rolled_builds": ONE_MACHINE,
     "test_etcd_broker": OWN_SERVERS,
     "test_etcd_leaders": OWN_SERVERS,
     "test_etcd_store": OWN_SERVERS,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.services.consumers import wait_for
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
 
@@ -244,6 +245,35 @@ def test_a_terminal_gets_a_banner_and_ctrl_c_stops(tmp_path: Path) -> None:
         os.close(terminal)
     assert "Dray is up." in shown
     assert f"kcat -b 127.0.0.1:{port}" in shown
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_hanging_up_reads_again_and_ends_nothing(tmp_path: Path) -> None:
+    """In the broker, and in the compactor or console that runs beside it."""
+    config = tmp_path / "dray.yaml"
+    config.write_text("logging: {level: error}\n")
+    beside = {"DRAY_CONSOLE__ENABLED": "true", "DRAY_CONSOLE__LISTEN": f"127.0.0.1:{free_port()}"}
+    arguments = ("--config", str(config))
+    with DrayProcess(tmp_path / "up", subcommand="up", settings=beside, arguments=arguments) as up:
+        assert isinstance(up, DrayProcess)
+        config.write_text("logging: {level: info}\n")
+        os.kill(up.pid, signal.SIGHUP)
+        wait_for("both have read it", lambda: up.log_tail().count("read again: files of") == 2)
+        assert up.http_status("/readyz") == 200
+        assert up.terminate() == 0
+        assert "is started again" not in up.log_tail()
+
+
+def test_a_terminal_that_goes_takes_up_with_it(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        arguments = ["up", "--data-dir", str(tmp_path), "--listen", f"127.0.0.1:{free_port()}"]
+        os.execv(drayd_path(), ["drayd", *arguments, "--http", "off", "--no-console", "--no-compactor"])
+    shown = ""
+    while "Ctrl-C" not in shown:
+        shown += os.read(terminal, 65536).decode()
+    os.close(terminal)  # the kernel hangs up
+    _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
 

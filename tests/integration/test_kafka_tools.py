@@ -221,6 +221,15 @@ SENSIBLE: dict[str, tuple[int, str]] = {
         1,
         "A broker's configs are set where it is started",
     ),
+    "kafka-configs --alter --entity-type broker-loggers --entity-name 0 --add-config dray.log=DEBUG": (
+        0,
+        "Completed updating config for broker-logger 0.",
+    ),
+    "kafka-configs --alter --entity-type broker-loggers --entity-name 0 --delete-config dray.log": (
+        0,
+        "Completed updating config for broker-logger 0.",
+    ),
+    "kafka-configs --describe --entity-type broker-loggers --entity-name 0": (0, "dray.log=INFO"),
     "kafka-configs --describe --entity-type users": (0, ""),
     "kafka-configs --describe --entity-type clients": (0, ""),
     "kafka-transactions list": (0, "TransactionalId"),

@@ -17,6 +17,7 @@ import pytest
 from tests.services.azurite import require_azurite
 from tests.services.browser import require_browser
 from tests.services.clients.go_client import require_franz, require_sarama
+from tests.services.earlier_build import require_earlier_build
 from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
@@ -39,6 +40,7 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Helm": require_helm,
     "kubeconform": require_kubeconform,
     "Kubernetes' schemas": require_schemas,
+    "the earlier build": require_earlier_build,
     "Chromium": require_browser,
     "Prometheus": require_prometheus,
     "franz-go": require_franz,

@@ -3,8 +3,9 @@
     python -m dray.cli.child PARENT-PID COMMAND [ARGUMENT...]
 
 The kernel sends the signal, so a parent that was killed cannot leave an unsupervised broker behind. It sends
-one for each thread of the parent, so it must be one that may come twice: SIGHUP, as when a terminal goes.
-If the kernel cannot (it is not Linux), a child outlives a killed parent.
+one for each thread of the parent, so it must be one that may come twice: SIGUSR1. If the kernel cannot (it is
+not Linux), a child outlives a killed parent. SIGHUP, which asks to read files again, does nothing until the
+command listens for it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import sys
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
+ORPHANED: Final = signal.SIGUSR1
+"""Of `dray.daemons.assembly.process`, which is not loaded yet."""
 
 
 def die_with(parent: int) -> None:
-    """From now on the end of `parent` is a SIGHUP for this process. It obeys the signal even if its parent
-    was started with `nohup`."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """From now on the end of `parent` is a SIGUSR1 for this process."""
+    signal.signal(ORPHANED, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(128 + signal.SIGHUP)  # the parent died while this process was starting
+        sys.exit(128 + ORPHANED)  # the parent died while this process was starting
 
 
 if __name__ == "__main__":

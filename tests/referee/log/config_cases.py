@@ -132,6 +132,36 @@ async def describe_configs_refused(session: Session) -> None:
 
 
 @case
+async def loggers(session: Session) -> None:
+    """Only of the broker that is asked, and only what there is; nothing is changed here."""
+    own = str(session.node)
+    for name in ("987654", "one", ""):
+        await session.ask(f"described: {name!r}", describe(BROKER_LOGGER, name, None), 4)
+        request = incremental(BROKER_LOGGER, name, ("root", SET, "DEBUG"), validate_only=True)
+        await session.ask(f"changed: {name!r}", request, 1)
+    for label, change in {
+        "set": ("root", SET, "DEBUG"),
+        "trace": ("root", SET, "TRACE"),
+        "fatal": ("root", SET, "FATAL"),
+        "small letters": ("root", SET, "debug"),
+        "no level": ("root", SET, "LOUD"),
+        "null": ("root", SET, None),
+        "no such logger": ("no.such.logger", SET, "DEBUG"),
+        "delete no such logger": ("no.such.logger", DELETE, None),
+        "delete root": ("root", DELETE, None),
+        "append": ("root", APPEND, "DEBUG"),
+        "subtract": ("root", SUBTRACT, "DEBUG"),
+    }.items():
+        await session.ask(label, incremental(BROKER_LOGGER, own, change, validate_only=True), 1)
+    await session.ask(
+        "the older request", alter(BROKER_LOGGER, own, ("root", "DEBUG"), validate_only=True), 2
+    )
+    response: Any = await session.send(describe(BROKER_LOGGER, own, ["root"]), 4)
+    [config] = response.results[0].configs
+    session.notes["root"] = [config.name, config.config_source, config.read_only, config.is_sensitive]
+
+
+@case
 async def alter_topic_configs(session: Session) -> None:
     topic = await session.create(configs={"retention.ms": "1000", "max.message.bytes": "5000"})
     await session.ask("validate only", alter(TOPIC, topic, ("retention.ms", "7"), validate_only=True), 2)

@@ -142,9 +142,6 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
         f"v{version}": Difference("/error_code", UNSUPPORTED_VERSION, "there is no KRaft quorum")
         for version in range(3)
     },
-    "list-config-resources": {
-        "loggers": Difference("/config_resources", [], "loggers cannot be configured here"),
-    },
     "create-topics-configs": {
         "spaces around": Difference("/topics/0/configs/3/value", "1000", "the value as it is understood"),
     },

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from dray.broker.api import HANDLERS
 from dray.broker.api.shared.checks import Check
-from dray.broker.api.shared.configs import ResourceType
 from dray.kafka.acls import AclBinding, AclOperation, AclResourceType, PatternType, Permission
 from dray.kafka.protocol import ZERO_UUID, Response
 from dray.kafka.protocol.messages.fetch import FetchResponse
@@ -21,7 +20,6 @@ IN_ALL_VERSIONS: Final = ("allowed", "none")
 soak` asks all of them in all versions."""
 
 
-_LISTED: Final = {"resource_name", "resource_type"}
 _NAMES: Final = ("name", "group_id", "topic_name", "resource_name")
 
 
@@ -186,7 +184,5 @@ def _without_others(noted: Any, place: Place) -> Any:
 def _is_of_another(entry: Any, place: Place) -> bool:
     if not isinstance(entry, Mapping):
         return False
-    if entry.keys() == _LISTED and entry["resource_type"] == ResourceType.BROKER_LOGGER:
-        return True  # which Dray does not list: they cannot be configured there
     name = next((entry[field] for field in _NAMES if entry.get(field)), "")
     return isinstance(name, str) and name.startswith(("rights-", "__", "golden-")) and name not in place

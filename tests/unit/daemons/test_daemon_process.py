@@ -86,7 +86,8 @@ import asyncio, sys
 from dray.daemons.assembly.process import StopSignals
 
 async def run():
-    signals = StopSignals(asyncio.get_running_loop())
+    hang_up = None if "terminal" in sys.argv else lambda: print("hung up", flush=True)
+    signals = StopSignals(asyncio.get_running_loop(), hang_up)
     print("ready", flush=True)
     print((await signals.wait()).name, flush=True)
     await asyncio.Event().wait()  # a stop that never comes to its end
@@ -108,47 +109,67 @@ def test_the_first_signal_asks_and_the_second_ends_the_process(number: signal.Si
     assert process.returncode == 128 + number
 
 
-HEEDING = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-
-
-def test_hanging_up_asks_and_never_ends_the_process() -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_the_end_of_terminal_or_supervisor_asks_and_never_ends_the_process(number: signal.Signals) -> None:
     """The kernel tells of a dead parent once for each of its threads."""
-    process = subprocess.Popen([sys.executable, "-c", HEEDING + STOPPABLE], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", STOPPABLE, "terminal"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGHUP)
-    assert process.stdout.readline() == "SIGHUP\n"
-    process.send_signal(signal.SIGHUP)
+    process.send_signal(number)
+    assert process.stdout.readline() == f"{number.name}\n"
+    process.send_signal(number)
     process.send_signal(signal.SIGTERM)  # signals are told in the order of their numbers: this one is last
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
 
 
+DEAF = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+
+
+@pytest.mark.parametrize("before", ["", DEAF])
+def test_a_process_without_a_terminal_goes_on_after_hanging_up(before: str) -> None:
+    """One that was started with `nohup` too."""
+    process = subprocess.Popen([sys.executable, "-c", before + STOPPABLE], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == "hung up\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "SIGTERM\n"
+    process.kill()
+    process.communicate()
+
+
+def test_only_one_on_a_terminal_without_nohup_goes_with_it() -> None:
+    program = (
+        "from dray.daemons.assembly.process import goes_with_its_terminal\nprint(goes_with_its_terminal())"
+    )
+    told = []
+    for before in ("", DEAF):
+        ours, theirs = os.openpty()
+        ran = subprocess.run(
+            [sys.executable, "-c", before + program], stdin=theirs, capture_output=True, text=True, check=True
+        )
+        told.append(ran.stdout)
+        os.close(ours)
+        os.close(theirs)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    assert [*told, ran.stdout] == ["True\n", "False\n", "False\n"]
+
+
 def test_a_process_that_cannot_go_on_stops_and_says_why() -> None:
     async def run() -> None:
-        signals = StopSignals(asyncio.get_running_loop())
+        signals = StopSignals(asyncio.get_running_loop(), lambda: None)
         signals.cannot_go_on("the file is damaged")
         signals.cannot_go_on("and again")
         assert await signals.wait() is signal.SIGTERM
         assert signals.reason == "the file is damaged"
 
     asyncio.run(run())
-
-
-def test_a_process_started_with_nohup_stays_deaf_to_hanging_up() -> None:
-    program = """
-import asyncio, signal
-from dray.daemons.assembly.process import StopSignals
-
-async def run():
-    StopSignals(asyncio.get_running_loop())
-    print(signal.getsignal(signal.SIGHUP).name)
-
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-asyncio.run(run())
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "SIG_IGN\n"
 
 
 def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:

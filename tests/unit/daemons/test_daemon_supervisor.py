@@ -35,6 +35,12 @@ if deed == "tidy":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 if deed == "sour":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+if deed == "reading":
+    signal.signal(signal.SIGHUP, lambda *_: open(notes + ".read", "a").write("again "))
+if deed == "late":
+    while not os.path.exists(notes + ".go"):
+        signal.sigtimedwait([signal.SIGWINCH], 0.01)
+    signal.signal(signal.SIGHUP, lambda *_: open(notes + ".read", "a").write("again "))
 if deed == "chatty":
     if lives == 1:
         tell_manager(READY="1")
@@ -42,7 +48,8 @@ if deed == "chatty":
         open(notes + ".said", "w").close()
 elif deed != "slow":
     tell_manager(READY="1", X_DRAY_KAFKA=f"life {lives}")
-signal.pause()
+while True:
+    signal.pause()
 """
 LAUNCHER = (sys.executable, "-c", SCRIPT)
 QUICK = RestartPolicy(first_pause=0.01, longest_pause=0.04, healthy_seconds=60.0)
@@ -152,6 +159,20 @@ async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     assert not runs(lives(tmp_path, "stubborn")[0])
 
 
+async def test_hanging_up_is_passed_on_to_each_that_listens_by_then(tmp_path: Path) -> None:
+    """One that is starting would end by the signal: it gets it once it is ready."""
+    supervisor = supervise(child(tmp_path, "quick", "reading"), child(tmp_path, "slow", "late"))
+    starting = asyncio.ensure_future(supervisor.start())
+    await until(lambda: lives(tmp_path, "slow") and (supervisor.processes().get("quick") is not None))
+    supervisor.hang_up()
+    (tmp_path / "slow.go").touch()
+    await starting
+    for name in ("quick", "slow"):
+        await until(lambda name=name: (tmp_path / f"{name}.read").exists())
+        assert len(lives(tmp_path, name)) == 1
+    await supervisor.stop()
+
+
 async def test_one_that_stops_badly_is_told_of(tmp_path: Path) -> None:
     supervisor = supervise(child(tmp_path, "sour", "sour"))
     await supervisor.start()
@@ -207,7 +228,7 @@ def test_one_whose_parent_is_gone_already_does_not_begin() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "dray.cli.child", "1", "version"], capture_output=True, check=False
     )
-    assert (ran.returncode, ran.stdout) == (128 + signal.SIGHUP, b"")
+    assert (ran.returncode, ran.stdout) == (128 + signal.SIGUSR1, b"")
 
 
 def test_telling_nobody_is_no_trouble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import BindableLogger, EventDict, Processor, WrappedLogger
+
+from dray.base.telemetry.levels import level_of
 
 if TYPE_CHECKING:
     from dray.base.runtime import Runtime
@@ -97,7 +99,7 @@ def configure_logging(
     rendering = _rendering(format, target)
     structlog.configure(
         processors=[repeated, *shared, *rendering],
-        wrapper_class=cast(type[BindableLogger], _Filtering(number)),
+        wrapper_class=cast(type[BindableLogger], _filtering),
         logger_factory=lambda name=None, *_: _NamedLogger(name or "dray", target),
         cache_logger_on_first_use=False,
     )
@@ -161,24 +163,28 @@ def _masked(value: Any) -> Any:
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """Knows its name, as the standard library's loggers do."""
+    """Knows its name, as the standard library's loggers do. A terminal or a pipe that is gone costs the line,
+    and not the work that the line is about."""
 
     def __init__(self, name: str, file: TextIO) -> None:
         super().__init__(file)
         self.name = name
 
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
 
-class _Filtering:
-    """Makes loggers that leave out what is below a level. Lines of an audit are no matter of level: whoever
-    wants fewer lines does not want to lose those."""
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
-    def __init__(self, level: int) -> None:
-        self._usual = structlog.make_filtering_bound_logger(level)
-        self._audit = structlog.make_filtering_bound_logger(min(level, logging.INFO))
 
-    def __call__(self, logger: _NamedLogger, *given: Any, **named: Any) -> Any:
-        kind: Any = self._audit if logger.name.endswith(AUDIT) else self._usual
-        return kind(logger, *given, **named)
+def _filtering(logger: _NamedLogger, *given: Any, **named: Any) -> Any:
+    """A logger that leaves out what is below its level, as it is now. Lines of an audit are no matter of
+    level: whoever wants fewer lines does not want to lose those."""
+    level = level_of(logger.name)
+    if logger.name.endswith(AUDIT):
+        level = min(level, logging.INFO)
+    return cast(Any, structlog.make_filtering_bound_logger(level))(logger, *given, **named)
 
 
 class _Timestamp:

@@ -1,4 +1,5 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker, and the levels
+of its loggers (`shared/loggers`).
 
 - A topic shows every config it could set, with its effective value and where that comes from, and with its
   synonyms where they are asked for. One that is linked to another cluster also shows `diskless.enable`
@@ -37,6 +38,7 @@ from dray.broker.api.shared.checks import (
 )
 from dray.broker.api.shared.configs import unsupported
 from dray.broker.api.shared.diskless import DISKLESS, describe_diskless
+from dray.broker.api.shared.loggers import describe_loggers
 from dray.broker.groups.coordinator import GroupUnavailable
 from dray.broker.topics import CONFIGS, Topic, TopicError
 from dray.broker.topics.names import check_name
@@ -99,6 +101,8 @@ async def _describe(
             await _describe_topic(context, request, result, wanted)
         case ResourceType.BROKER:
             _describe_broker(context, request, result, wanted)
+        case ResourceType.BROKER_LOGGER:
+            _describe_loggers(context, result, wanted)
         case ResourceType.GROUP:
             await _describe_group(context, request, result, wanted)
         case other:
@@ -206,6 +210,15 @@ def _describe_broker(
         documentation=request.include_documentation,
     )
     result.configs = [one for one in described if wanted(one.name)]
+
+
+def _describe_loggers(context: Context, result: DescribeConfigsResult, wanted: Callable[[str], bool]) -> None:
+    try:
+        found = describe_loggers(context, result.resource_name)
+    except TopicError as error:
+        result.error_code, result.error_message = topic_error(error), str(error)
+        return
+    result.configs = [one for one in found if wanted(one.name)]
 
 
 def _listeners(context: Context) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from overrides.
 
-All changes to one topic or group are made at once or not at all. A config named twice for one, an operation
-that is none of the four, or one that lacks its value is an INVALID_REQUEST. The configs of groups are no
-lists: nothing can be appended to them. Only topics and groups can be altered (`shared/configs`). From a
-broker nothing is ever set here, so deleting does nothing and succeeds: `kafka-reassign-partitions --verify`
-deletes the throttles of all brokers, and would end with an error otherwise. `diskless.enable` is no
-override: it switches a linked topic (`shared/diskless.py`).
+All changes to one topic, group or broker's loggers are made at once or not at all. A config named twice for
+one, an operation that is none of the four, or one that lacks its value is an INVALID_REQUEST. The configs of
+groups are no lists: nothing can be appended to them. Only topics, groups and the broker's loggers can be
+altered (`shared/configs`, `shared/loggers`). From a broker nothing is ever set here, so deleting does nothing
+and succeeds: `kafka-reassign-partitions --verify` deletes the throttles of all brokers, and would end with an
+error otherwise. `diskless.enable` is no override: it switches a linked topic (`shared/diskless.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dray.broker.api.shared.checks import (
     Denial,
 )
 from dray.broker.api.shared.diskless import DISKLESS, check_diskless
+from dray.broker.api.shared.loggers import alter_loggers
 from dray.broker.groups.coordinator import GroupUnavailable
 from dray.broker.topics import Alteration, AlterOperation, InvalidConfig, InvalidTopicRequest
 from dray.kafka.protocol import ErrorCode
@@ -57,6 +58,9 @@ async def handle(
             )
             return
         name, alterations = resource.resource_name, _alterations(resource)
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            alter_loggers(context, name, alterations, validate_only=request.validate_only)
+            return
         linked = context.services.linked
         switches = False
         if linked is not None:
@@ -68,7 +72,11 @@ async def handle(
             await linked.switch(name, validate_only=request.validate_only)
 
     failures = await alter_each(
-        context, request.resources, alter, lambda resource: _only_clears_a_broker(context, resource)
+        context,
+        request.resources,
+        alter,
+        lambda resource: _only_clears_a_broker(context, resource),
+        (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER_LOGGER),
     )
     return IncrementalAlterConfigsResponse(
         responses=[

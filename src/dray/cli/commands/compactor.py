@@ -54,6 +54,6 @@ def compactor(
 
     drayd compactor --once --data-dir ./dray-data
     """
-    settings = load_config(config, data_dir, spark_master=spark_master, compactor_http=http).settings
+    loaded = load_config(config, data_dir, spark_master=spark_master, compactor_http=http)
 
-    compact(settings, once=once)
+    compact(loaded.settings, once=once, again=loaded.again)

@@ -62,11 +62,13 @@ def console(
 
     drayd console --stores --config /etc/dray.yaml
     """
-    settings = load_config(
+    loaded = load_config(
         config, data_dir, console_listen=listen, console_command_config=command_config, console_runs=runs
-    ).settings
+    )
+    settings = loaded.settings
     security = client_security(_path(settings.console.command_config))
-    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable)
+    addresses = parse_bootstrap(bootstrap)
+    serve_console(settings, addresses, security, stores=stores, writable=writable, again=loaded.again)
 
 
 def _path(text: str | None) -> Path | None:

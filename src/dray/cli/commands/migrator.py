@@ -34,4 +34,5 @@ def migrator(
 
     [dim]Example:[/] drayd migrator --config /etc/dray.yaml --http 127.0.0.1:9642
     """
-    migrate(load_config(config, data_dir, migrator_http=http).settings)
+    loaded = load_config(config, data_dir, migrator_http=http)
+    migrate(loaded.settings, loaded.again)

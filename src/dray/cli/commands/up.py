@@ -123,9 +123,9 @@ def up(
     settings = console_connected(loaded.settings)
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
     if brokers > 1:
-        serve_fleet(settings, brokers, config, lock, banner=banner)
+        serve_fleet(settings, brokers, config, lock, banner=banner, again=loaded.again)
     else:
-        serve(settings.for_one_of(1), lock, banner=banner, compacts=True, config=config)
+        serve(settings.for_one_of(1), lock, banner=banner, again=loaded.again, compacts=True, config=config)
 
 
 def broker(
@@ -142,9 +142,9 @@ def broker(
 
     [dim]Example:[/] drayd broker --config /etc/dray.yaml --broker-id 3
     """
-    settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
+    loaded = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id)
 
-    serve(settings, _broker_lock(settings), banner=False)
+    serve(loaded.settings, _broker_lock(loaded.settings), banner=False, again=loaded.again)
 
 
 def console_connected(settings: Settings) -> Settings:

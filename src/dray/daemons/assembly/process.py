@@ -27,6 +27,9 @@ M_TOP_PAD: Final = -2
 M_MMAP_THRESHOLD: Final = -3
 NEVER: Final = -1
 
+ORPHANED: Final = signal.SIGUSR1
+"""What the kernel sends to a child whose supervisor died (`dray.cli.child`)."""
+
 GLIBC_LARGEST_MMAP_THRESHOLD: Final = 32 * 1024 * 1024
 
 
@@ -109,19 +112,27 @@ def settle_garbage_collector() -> None:
     gc.set_threshold(20_000, 4, 600)
 
 
-class StopSignals:
-    """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once. SIGHUP
-    says that the terminal or the supervisor is gone: a graceful stop, however often it comes. A process that
-    was started with `nohup` ignores it."""
+def goes_with_its_terminal() -> bool:
+    """Was this process started on a terminal, without `nohup`?"""
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and (os.isatty(0) or os.isatty(1))
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+
+class StopSignals:
+    """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once. SIGUSR1
+    says that the supervisor is gone: a graceful stop, however often it comes. SIGHUP calls `hang_up`; None
+    where it says that the terminal is gone, which is a graceful stop, too."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hang_up: Callable[[], None] | None) -> None:
         self._received: asyncio.Future[signal.Signals] = loop.create_future()
         self.reason: str | None = None
         """Why the process cannot go on, where no signal asked for the stop."""
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
+        loop.add_signal_handler(ORPHANED, self._on_end_of_another, ORPHANED)
+        if hang_up is None:
+            loop.add_signal_handler(signal.SIGHUP, self._on_end_of_another, signal.SIGHUP)
+        else:
+            loop.add_signal_handler(signal.SIGHUP, hang_up)
 
     async def wait(self) -> signal.Signals:
         return await asyncio.shield(self._received)
@@ -137,9 +148,9 @@ class StopSignals:
             os._exit(128 + number)
         self._received.set_result(number)
 
-    def _on_hang_up(self) -> None:
+    def _on_end_of_another(self, number: signal.Signals) -> None:
         if not self._received.done():
-            self._received.set_result(signal.SIGHUP)
+            self._received.set_result(number)
 
 
 def _never_known(_process: int) -> bool:

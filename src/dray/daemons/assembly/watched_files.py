@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,20 +76,49 @@ class WatchedFile(ABC, Generic[T]):
 async def refresh_files(files: Mapping[str, Refreshable], runtime: Runtime) -> None:
     """Runs for ever. A file that cannot be used is logged each time, and what was read before stays. The end
     of a certificate that is near is told once a day."""
-    told = dict.fromkeys(files, float("-inf"))
-    while True:
-        await runtime.sleep(REFRESH_SECONDS)
-        for name, file in files.items():
-            try:
-                if await runtime.in_thread(file.refresh):
-                    _log.info("a changed file is in use", what=name)
-            except (CertificateUnusable, FileUnusable) as error:
-                _log.error(
-                    "a changed file is not used: what was read before stays", what=name, error=str(error)
-                )
-            now = runtime.monotonic()
-            if now - told[name] < _DAY_SECONDS or not isinstance(file, ServerCertificate):
-                continue
-            if (fault := file.fault()) is not None:
-                told[name] = now
-                _log.warning("a certificate comes to its end", what=name, error=fault)
+    looked_at = _LookedAt(files, runtime)
+    _looked_at.add(looked_at)
+    try:
+        while True:
+            await runtime.sleep(REFRESH_SECONDS)
+            await looked_at.look()
+    finally:
+        _looked_at.discard(looked_at)
+
+
+async def look_now() -> None:
+    """At all of this process's files, before it is their time."""
+    for each in list(_looked_at):
+        await each.look()
+
+
+class _LookedAt:
+    def __init__(self, files: Mapping[str, Refreshable], runtime: Runtime) -> None:
+        self._files = files
+        self._runtime = runtime
+        self._told = dict.fromkeys(files, float("-inf"))
+        self._one_at_a_time = asyncio.Lock()
+
+    async def look(self) -> None:
+        async with self._one_at_a_time:
+            for name, file in self._files.items():
+                await self._refresh(name, file)
+                self._tell_of_the_end(name, file)
+
+    async def _refresh(self, name: str, file: Refreshable) -> None:
+        try:
+            if await self._runtime.in_thread(file.refresh):
+                _log.info("a changed file is in use", what=name)
+        except (CertificateUnusable, FileUnusable) as error:
+            _log.error("a changed file is not used: what was read before stays", what=name, error=str(error))
+
+    def _tell_of_the_end(self, name: str, file: Refreshable) -> None:
+        now = self._runtime.monotonic()
+        if now - self._told[name] < _DAY_SECONDS or not isinstance(file, ServerCertificate):
+            return
+        if (fault := file.fault()) is not None:
+            self._told[name] = now
+            _log.warning("a certificate comes to its end", what=name, error=fault)
+
+
+_looked_at: Final[set[_LookedAt]] = set()

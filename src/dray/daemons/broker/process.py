@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ from dray.daemons.assembly.notify import tell_manager
 from dray.daemons.assembly.process import (
     FileLock,
     StopSignals,
+    goes_with_its_terminal,
     local_machine,
     raise_file_limit,
     settle_garbage_collector,
     tune_memory,
 )
+from dray.daemons.assembly.reread import Rereading
 from dray.daemons.assembly.stores import open_stores, warn_of_readable_files, warn_of_unread_profiles
 from dray.daemons.broker.node import CannotListen, Node
 from dray.daemons.broker.security import KeySetUnusable
@@ -55,16 +57,17 @@ def serve(
     lock: FileLock | None,
     *,
     banner: bool,
+    again: Callable[[], Settings],
     compacts: bool = False,
     config: Path | None = None,
 ) -> None:
     """`compacts`: run a compactor beside the broker, and a migrator where there is something to move, with
-    the same `config` file."""
+    the same `config` file. `again`: what the config says by now."""
     check_settings(settings)
     tune_memory()
     raise_file_limit()
     with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, banner=banner, compacts=compacts, config=config))
+        runner.run(_run(settings, banner=banner, again=again, compacts=compacts, config=config))
 
 
 def check_settings(settings: Settings) -> None:
@@ -109,10 +112,28 @@ def _check_listeners(settings: Settings) -> None:
             )
 
 
-async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path | None) -> None:
+async def _run(
+    settings: Settings,
+    *,
+    banner: bool,
+    again: Callable[[], Settings],
+    compacts: bool,
+    config: Path | None,
+) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
-    signals = StopSignals(asyncio.get_running_loop())
+    beside: Supervisor | None = None
+    console: ConsoleBeside | None = None
+    rereading = Rereading(runtime, again)
+
+    def hang_up() -> None:
+        rereading.ask()
+        for children in (beside, console):
+            if children is not None:
+                children.hang_up()
+
+    with_terminal = compacts and goes_with_its_terminal()
+    signals = StopSignals(asyncio.get_running_loop(), None if with_terminal else hang_up)
     upstream = UpstreamClusters(settings, runtime, for_brokers=True)
     for name, why in upstream.left_out.items():
         # A broker serves all other topics: a file of the migrator's that it may not read does not stop it.
@@ -133,8 +154,6 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     except (CertificateUnusable, KeySetUnusable, TokensUnusable) as error:
         await stores.close()
         raise Failure(str(error), USAGE) from error
-    beside: Supervisor | None = None
-    console: ConsoleBeside | None = None
     watch = TurnWatch(node.note_held_up)
     ballast = ballast_of(settings, runtime, node)
     try:
@@ -148,9 +167,9 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             console = start_console(settings, config, [kafka], runtime) if compacts else None
             if banner:
                 _print_banner(node, settings, console is not None)
-            children = await runtime.in_thread(children_beside, settings, config) if compacts else []
-            if children:
-                beside = Supervisor(children, runtime)
+            others = await runtime.in_thread(children_beside, settings, config) if compacts else []
+            if others:
+                beside = Supervisor(others, runtime)
                 await _unless_stopped(beside.start(), signals)
             await signals.wait()
     except BaseException:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO, cast
@@ -24,6 +25,7 @@ from dray.daemons.assembly.log_format import log_format
 from dray.daemons.assembly.notify import VARIABLE, tell_manager
 from dray.daemons.assembly.parts import clock_guard
 from dray.daemons.assembly.process import StopSignals, local_machine
+from dray.daemons.assembly.reread import Rereading
 from dray.daemons.assembly.settings import compaction_settings, log_settings, spark_settings
 from dray.daemons.assembly.store_settings import object_secrets
 from dray.daemons.assembly.stores import NoCluster, Stores, open_stores
@@ -58,15 +60,15 @@ class _WriterEnded(Failure):
     """Some thread may still wait for what does not answer, and would hold up the end of the process."""
 
 
-def compact(settings: Settings, *, once: bool) -> None:
+def compact(settings: Settings, *, once: bool, again: Callable[[], Settings]) -> None:
     missing = missing_packages()
     if missing is not None:
         raise Failure(f"the compactor cannot run: {missing}")
     with asyncio.Runner() as runner:
-        runner.run(_run(settings, once=once))
+        runner.run(_run(settings, once=once, again=again))
 
 
-async def _run(settings: Settings, *, once: bool) -> None:
+async def _run(settings: Settings, *, once: bool, again: Callable[[], Settings]) -> None:
     runtime = SystemRuntime()
     fields = {"process": "compactor"}
     configure_logging(
@@ -74,7 +76,7 @@ async def _run(settings: Settings, *, once: bool) -> None:
     )
     for chatty in ("pyiceberg", "py4j"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    signals = StopSignals(asyncio.get_running_loop())
+    signals = StopSignals(asyncio.get_running_loop(), Rereading(runtime, again).ask)
     working = asyncio.ensure_future(_work(settings, runtime, once=once))
     stopping = asyncio.ensure_future(signals.wait())
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as inner
 from pathlib import Path
@@ -28,6 +28,8 @@ class LoadedConfig:
     """The origin of each setting's value, by key; a value that is not here is a default."""
     warnings: tuple[str, ...] = ()
     """One line for each setting that is gone."""
+    again: Callable[[], Settings] = Settings
+    """What the same sources say by now. Raises `ConfigError`."""
 
 
 def load(
@@ -36,6 +38,7 @@ def load(
     flags: Iterable[FlagValue] = (),
 ) -> LoadedConfig:
     """Later sources win, setting by setting. Raises `ConfigError` with one line."""
+    flags = tuple(flags)
     merged = Layer()
     layers = [_file_layer(file)] if file is not None else []
     layers += [environment_layer(environment or {}), flag_layer(flags)]
@@ -47,7 +50,9 @@ def load(
     settings = _made(Settings, _tree(merged), merged)
     _check_together(settings, merged)
     origins = {".".join(path): origin for path, origin in merged.origins.items()}
-    return LoadedConfig(settings, origins, tuple(merged.warnings))
+    return LoadedConfig(
+        settings, origins, tuple(merged.warnings), lambda: load(file, environment, flags).settings
+    )
 
 
 def _file_layer(file: Path) -> Layer:

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from dray.daemons.assembly.http_security import TOKEN_FILE, HttpTokenFile, Token
 from dray.daemons.assembly.log_format import log_format
 from dray.daemons.assembly.notify import tell_manager
 from dray.daemons.assembly.process import StopSignals
+from dray.daemons.assembly.reread import Rereading
 from dray.daemons.assembly.stores import Stores, open_stores, read_cluster
 from dray.daemons.assembly.watched_files import refresh_files
 from dray.daemons.compactor.catalogs import tail_reader
@@ -66,12 +67,13 @@ def serve_console(
     *,
     stores: bool,
     writable: bool,
+    again: Callable[[], Settings],
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
-    name them."""
+    name them. `again`: what the config says by now."""
     os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
+        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable, again=again))
 
 
 async def _run(
@@ -81,6 +83,7 @@ async def _run(
     *,
     stores: bool,
     writable: bool,
+    again: Callable[[], Settings],
 ) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "console"})
@@ -88,7 +91,7 @@ async def _run(
         logging.CRITICAL
     )  # a page that fails is logged by the console
     logging.getLogger("pyiceberg").setLevel(logging.WARNING)
-    signals = StopSignals(asyncio.get_running_loop())
+    signals = StopSignals(asyncio.get_running_loop(), Rereading(runtime, again).ask)
     served = _console_settings(settings, writable=writable)
     listening = _listen(settings.console)
     host, port = listening.getsockname()[:2]

@@ -7,6 +7,7 @@ Any number of them may run. Each looks at the records, takes the leases it can g
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +25,7 @@ from dray.daemons.assembly.instrumented_stores import MeasuredStores
 from dray.daemons.assembly.log_format import log_format
 from dray.daemons.assembly.notify import tell_manager
 from dray.daemons.assembly.process import StopSignals, raise_file_limit, settle_garbage_collector, tune_memory
+from dray.daemons.assembly.reread import Rereading
 from dray.daemons.assembly.stores import NoCluster
 from dray.daemons.config import Settings
 from dray.daemons.migrator import migration
@@ -44,7 +46,7 @@ LOOK_SECONDS: Final = 1.0
 LOOK_FOR_A_CLUSTER_SECONDS: Final = 2.0
 
 
-def migrate(settings: Settings) -> None:
+def migrate(settings: Settings, again: Callable[[], Settings]) -> None:
     if not settings.upstream.clusters:
         raise Failure(
             "there is no cluster to move topics from: add one to upstream.clusters, such as "
@@ -54,13 +56,13 @@ def migrate(settings: Settings) -> None:
     tune_memory()
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings))
+        runner.run(_run(settings, again))
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: Settings, again: Callable[[], Settings]) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "migrator"})
-    signals = StopSignals(asyncio.get_running_loop())
+    signals = StopSignals(asyncio.get_running_loop(), Rereading(runtime, again).ask)
     working = asyncio.ensure_future(_work(settings, runtime))
     stopping = asyncio.ensure_future(signals.wait())
     try:

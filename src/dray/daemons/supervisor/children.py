@@ -76,6 +76,9 @@ class ConsoleBeside:
             return False
         return True
 
+    def hang_up(self) -> None:
+        self._supervisor.hang_up()
+
     async def stop(self) -> None:
         if not self._starting.done():
             self._starting.cancel()  # the cancelled start stops the process itself

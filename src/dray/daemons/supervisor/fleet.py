@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +20,8 @@ from dray.base.runtime import SystemRuntime
 from dray.base.telemetry import configure_logging
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.daemons.assembly.log_format import log_format
-from dray.daemons.assembly.process import FileLock, StopSignals
+from dray.daemons.assembly.process import FileLock, StopSignals, goes_with_its_terminal
+from dray.daemons.assembly.reread import Rereading
 from dray.daemons.broker.node import LEAST_STOP_SECONDS
 from dray.daemons.broker.process import check_settings
 from dray.daemons.config import Settings
@@ -31,11 +32,19 @@ from dray.daemons.supervisor.processes import Child, Supervisor
 LARGEST_PORT = 65535
 
 
-def serve_fleet(settings: Settings, count: int, config: Path | None, lock: FileLock, *, banner: bool) -> None:
+def serve_fleet(
+    settings: Settings,
+    count: int,
+    config: Path | None,
+    lock: FileLock,
+    *,
+    banner: bool,
+    again: Callable[[], Settings],
+) -> None:
     check_settings(settings)
     children = broker_children(settings, count, config)
     with lock, asyncio.Runner() as runner:
-        runner.run(_run(settings, children, config, banner=banner))
+        runner.run(_run(settings, children, config, banner=banner, again=again))
 
 
 def broker_children(settings: Settings, count: int, config: Path | None) -> list[Child]:
@@ -121,12 +130,27 @@ def _nth(address: Address, number: int) -> Address:
     return Address(address.host, address.port + number if address.port else 0)
 
 
-async def _run(settings: Settings, children: Sequence[Child], config: Path | None, *, banner: bool) -> None:
+async def _run(
+    settings: Settings,
+    children: Sequence[Child],
+    config: Path | None,
+    *,
+    banner: bool,
+    again: Callable[[], Settings],
+) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime)
-    signals = StopSignals(asyncio.get_running_loop())
     supervisor = Supervisor([*children, *children_beside(settings, config)], runtime)
     console: ConsoleBeside | None = None
+    rereading = Rereading(runtime, again)
+
+    def hang_up() -> None:
+        rereading.ask()
+        supervisor.hang_up()
+        if console is not None:
+            console.hang_up()
+
+    signals = StopSignals(asyncio.get_running_loop(), None if goes_with_its_terminal() else hang_up)
     stopping = asyncio.ensure_future(signals.wait())
     starting = asyncio.ensure_future(supervisor.start())
     try:

@@ -104,6 +104,11 @@ class Supervisor:
         if trouble is not None:
             raise Failure(trouble)
 
+    def hang_up(self) -> None:
+        """Have all children read again what may change while they run."""
+        for watched in self._watched:
+            watched.hang_up()
+
     def processes(self) -> dict[str, int]:
         """The process ids of the children that run, by their names."""
         return {watched.name: watched.process.pid for watched in self._watched if watched.process is not None}
@@ -123,11 +128,20 @@ class _ChildLives:
         self._runtime = runtime
         self._policy = policy
         self._stopping = False
+        self._serves = False
+        self._hung_up = False
         self._failures = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
         self._socket.bind(str(address))
         self._environment = {VARIABLE: str(address)}
+
+    def hang_up(self) -> None:
+        """Once it listens for the signal: until then it might end by it."""
+        self._hung_up = True
+        if self._serves and self.process is not None:
+            self._hung_up = False
+            _signal(self.process, signal.SIGHUP)
 
     def close(self) -> None:
         self._socket.close()
@@ -198,7 +212,7 @@ class _ChildLives:
             env={**os.environ, **self._environment, **self._child.environment},
             start_new_session=True,  # and so a process group, which uvloop cannot make alone
         )
-        self.process = process
+        self.process, self._serves = process, False
         if self._stopping:  # asked to stop while it was being started
             _signal(process, signal.SIGTERM)
         return process
@@ -219,6 +233,9 @@ class _ChildLives:
                 self.first_start.set_result(ready.result())
             elif ready.done():
                 _log.info(f"{self.name} is back", process=process.pid)
+            self._serves = ready.done()
+            if self._hung_up:
+                self.hang_up()
             return await ended
         finally:
             ready.cancel()

@@ -59,6 +59,19 @@ def test_a_json_line_says_when_what_where_and_how_bad(set_up):
     ]
 
 
+def test_a_line_that_cannot_be_written_costs_nothing_else() -> None:
+    """A terminal that is gone, or a pipe that nobody reads."""
+
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise OSError("Input/output error")
+
+    configure_logging("json", "info", FixedRuntime(), Gone())
+    structlog.get_logger("dray.room").info("it goes on")
+    structlog.get_logger("dray.room").exception("and on")
+    logging.getLogger("library").warning("and on")
+
+
 def test_every_line_of_a_request_names_it_and_lines_outside_do_not(set_up):
     output = set_up()
     log = structlog.get_logger("dray.room")

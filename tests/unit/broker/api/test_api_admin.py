@@ -406,7 +406,7 @@ async def test_configs_of_what_is_not_there(broker: Harness) -> None:
         (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "zero", ErrorCode.INVALID_REQUEST),
-        (8, "0", ErrorCode.INVALID_REQUEST),
+        (8, "7", ErrorCode.INVALID_REQUEST),
         (99, "", ErrorCode.INVALID_REQUEST),
     ):
         result = await describe(broker, kind, name)
@@ -574,9 +574,7 @@ async def test_refused_changes_change_nothing(
     assert topic.config == {}
 
 
-@pytest.mark.parametrize(
-    ("kind", "named"), [(8, "BROKER_LOGGER"), (16, "CLIENT_METRICS"), (7, "Unknown resource type 7")]
-)
+@pytest.mark.parametrize(("kind", "named"), [(16, "CLIENT_METRICS"), (7, "Unknown resource type 7")])
 async def test_a_kind_of_resource_that_is_not_served_is_named(broker: Harness, kind: int, named: str) -> None:
     change = IncrementalAlterConfigsRequest(resources=[IncrementalResource(kind, "0", [])])
     look = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, "0")])

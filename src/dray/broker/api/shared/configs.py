@@ -1,8 +1,9 @@
 """Configs on the wire: how those of topics and of this broker are described (value, source, synonyms, type),
 and the rules that both ways to alter them share.
 
-Of those: one resource at a time, only topics and groups, and each config of one once and with a value. A
-broker's configuration is set where it is started and read-only here; other resources do not exist.
+Of those: one resource at a time, only topics, groups and, one config after the other, loggers
+(`shared/loggers`), and each config of one once and with a value. A broker's configuration is set where it is
+started and read-only here; other resources do not exist.
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ def unsupported(resource_type: int) -> str:
     """By name, and with what there is instead."""
     match resource_type:
         case ResourceType.BROKER_LOGGER:
-            return (
-                "BROKER_LOGGER is not supported: a broker has one log level, logging.level of its config, "
-                "which holds from its start."
-            )
+            return "AlterConfigs does not support BROKER_LOGGER: use IncrementalAlterConfigs."
         case ResourceType.CLIENT_METRICS:
             return (
                 "CLIENT_METRICS is not supported: brokers take no metrics from clients (KIP-714); let "
                 "clients export their own."
             )
-    return f"Unknown resource type {resource_type}: there are TOPIC (2), BROKER (4) and GROUP (32)."
+    return (
+        f"Unknown resource type {resource_type}: there are TOPIC (2), BROKER (4), BROKER_LOGGER (8) and "
+        "GROUP (32)."
+    )
 
 
 class ConfigSource(IntEnum):
@@ -236,6 +237,7 @@ async def alter_each(
     resources: Sequence[ResourceKind],
     alter: Callable[[ResourceKind], Awaitable[None]],
     changes_nothing: Callable[[ResourceKind], bool] = lambda _: False,
+    alterable: Collection[int] = (ResourceType.TOPIC, ResourceType.GROUP),
 ) -> list[tuple[ErrorCode, str | None]]:
     """The code and message of each resource, in their order. `changes_nothing`: what may also be asked of a
     resource that cannot be altered."""
@@ -251,7 +253,7 @@ async def alter_each(
             if check is not None and not context.may(check, name, about=about):
                 return check.refusal, check.reason
             if not changes_nothing(resource):
-                _check_alterable(resource)
+                _check_alterable(resource, alterable)
                 await alter(resource)
         except NotAllowed as refused:
             return refused.code, str(refused)
@@ -274,10 +276,10 @@ def check_named(names: Collection[str], without_value: Collection[str]) -> None:
         raise InvalidTopicRequest(f"Null value not supported for: {cut(', '.join(without_value))}")
 
 
-def _check_alterable(resource: Resource) -> None:
+def _check_alterable(resource: Resource, alterable: Collection[int]) -> None:
     if resource.resource_type == ResourceType.BROKER:
         raise InvalidTopicRequest("A broker's configs are set where it is started and cannot be altered.")
-    if resource.resource_type not in (ResourceType.TOPIC, ResourceType.GROUP):
+    if resource.resource_type not in alterable:
         raise InvalidTopicRequest(unsupported(resource.resource_type))
     if not resource.resource_name:
         raise InvalidTopicRequest("A resource without a name cannot be altered.")
