@@ -71,6 +71,13 @@ async def table_as_of(source: SnapshotSource, topic: str, at_ms: int) -> TableAs
     return None
 
 
+def no_snapshot_then(topic: str) -> str:
+    return (
+        f"{topic} has no snapshot from then: it was made later, or its snapshot has expired "
+        "(iceberg.keep_snapshots)"
+    )
+
+
 # --- one table
 
 
@@ -300,10 +307,7 @@ class TableQueries:
         if found is None and self._tails is not None:
             return None  # the times of the records say it
         if found is None:
-            raise SqlRefused(
-                f"{name} has no snapshot from then: it was made later, or its snapshot has expired "
-                "(iceberg.keep_snapshots)"
-            )
+            raise SqlRefused(no_snapshot_then(name))
         return found.ends
 
     def _source_of(

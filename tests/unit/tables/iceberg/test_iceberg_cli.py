@@ -171,7 +171,7 @@ def drayd(lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 class Behind(Lake):
     """A topic whose log is there too: twelve records in partition 0, of which the table has ten, and two in
-    partition 1, of which it has none."""
+    partition 1, of which it has none. They were written a second apart."""
 
     async def _make_topic(self, store: SqliteStore, domains: int) -> None:
         if await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders")) is not None:
@@ -186,7 +186,8 @@ class Behind(Lake):
             await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("orders"), encode_topic(topic), ABSENT)])
             for stream, count in zip(streams, (12, 2), strict=True):
                 for number in range(count):
-                    await append(log, stream, batch_bytes([b"new %d" % number]))
+                    data = batch_bytes([b"new %d" % number], timestamps=[1_000 * number])
+                    await append(log, stream, data)
         finally:
             await log.stop()
             await objects.close()
@@ -242,6 +243,21 @@ class TestBehindTheTable:
             "offset,v,headers\n10,new 10,[]\n11,new 11,[]\n"
         )
         assert drayd("query", counted, "-f", "csv") == "partition,n,m\n0,10,10\n"
+
+    def test_as_of_a_time(self, lake: Lake, drayd: Run) -> None:
+        """Before the table had a snapshot, the times of the records say what was there."""
+        lake.fill()
+        counted = "select partition, count(*) n from orders group by all order by 1"
+
+        def then(time: str, **more: Any) -> str:
+            return drayd("query", counted, "-f", "csv", "--as-of", time, **more)
+
+        assert then("1970-01-01T00:00:05.500", whole=True) == "partition,n\n0,6\n1,2\n"
+        assert then("1970-01-01T00:00:10.500", whole=True) == "partition,n\n0,11\n1,2\n"
+        assert then("2100-01-01", whole=True) == "partition,n\n0,12\n1,2\n"
+        assert then("2100-01-01") == "partition,n\n0,10\n"
+        assert "orders has no snapshot from then" in then("1970-01-01T00:00:05.500", code=1)
+        assert "--as-of = 'once': must be a time such as" in then("once", code=2)
 
     def test_arrow_brings_no_other_library(self, lake: Lake) -> None:
         lake.fill()
