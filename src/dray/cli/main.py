@@ -57,8 +57,8 @@ COMMANDS: Final = {
     "admin": CommandEntry(
         "admin.group",
         "app",
-        "Manage topics and groups, and look at the cluster. Most commands speak the Kafka protocol, and "
-        "work on Apache Kafka too.",
+        "Manage topics and groups, and look at the cluster. topics, groups, cluster, user, acl and quota "
+        "speak the Kafka protocol, and work on Apache Kafka too; the others work on Dray's stores.",
         MANAGE,
     ),
     "backup": CommandEntry(
