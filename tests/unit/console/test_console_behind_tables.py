@@ -51,6 +51,9 @@ class Tables:
             columns=[Column(name, name, kind) for name, kind in KINDS.items()],
         )
 
+    async def rows_view(self, topic: str) -> TableView | None:
+        return await self.view(topic)
+
     async def snapshots(self, topic: str) -> list[TableSnapshot] | None:
         if topic != "t":
             return None

@@ -99,6 +99,9 @@ class TableSource(SnapshotSource, Protocol):
 
     async def view(self, topic: str) -> TableView | None: ...
 
+    async def rows_view(self, topic: str) -> TableView | None:
+        """The same for who reads its rows, sooner: without a word on what others changed."""
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -292,7 +295,7 @@ class TableQueries:
 
     async def _view(self, name: str) -> TableView | None:
         try:
-            found = await self._source.view(name)
+            found = await self._source.rows_view(name)
         except TablesError as error:
             raise SqlRefused(str(error)) from error
         return await self._tails.no_table(name) if found is None and self._tails is not None else found
