@@ -226,6 +226,42 @@ def test_clients_from_outside_reach_the_broker_that_they_are_told(tmp_path: Path
         }
 
 
+ZONE_SERVICES = {"services": {"eu-west-1a": 9101, "eu-west-1b": 9102}}
+ASKING = {"port": 9094, "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512"], "connections": 500}
+
+
+def test_a_zone_has_a_service_for_clients_that_cannot_name_it(tmp_path: Path) -> None:
+    """They begin there, and the brokers tell them addresses of the same listener."""
+    values = {
+        "zone": {**ZONES["zone"], **ZONE_SERVICES, "listener": "INSIDE"},
+        "listeners": {"INSIDE": ASKING},
+    }
+    found = render(tmp_path, CHART, values)
+    [brokers] = of_kind(found, "StatefulSet")
+    listening = {port["name"]: port["containerPort"] for port in container(brokers)["ports"]}
+    settings = settings_in("test-broker-3", found, brokers, tmp_path).broker
+    services = {each["metadata"]["name"]: each["spec"] for each in of_kind(found, "Service")}
+    for zone, port in ZONE_SERVICES["services"].items():
+        [way] = services[f"test-zone-{zone}"]["ports"]
+        assert (way["port"], listening[way["targetPort"]]) == (ASKING["port"], port)
+        assert services[f"test-zone-{zone}"]["selector"] == services["test"]["selector"]
+        name = f"ZONE_{zone.upper().replace('-', '_')}"
+        listener = settings.listeners[name]
+        assert (listener.zone, listener.port, listener.protocol) == (zone, port, ASKING["protocol"])
+        assert (list(listener.mechanisms), listener.connections) == (ASKING["mechanisms"], 500)
+        where = f"test-broker-3.test-brokers.data.svc.cluster.local:{port}"
+        assert str(settings.advertised_listeners[name]) == where
+    assert settings.listeners["INSIDE"].zone == ""
+    assert [port["port"] for port in services["test"]["ports"]] == [9094]
+    assert {9101, 9102} < {port["port"] for port in services["test-brokers"]["ports"]}
+
+
+def test_zones_of_a_listener_that_asks_nobody(tmp_path: Path) -> None:
+    found = render(tmp_path, CHART, {"plaintext": True, "zone": ZONE_SERVICES, "service": {"port": 19092}})
+    [service] = [each for each in of_kind(found, "Service") if each["metadata"]["name"].endswith("west-1a")]
+    assert service["spec"]["ports"] == [{"name": "kafka-9101", "port": 19092, "targetPort": "kafka-9101"}]
+
+
 def test_services_find_the_brokers(objects: list[dict[str, Any]]) -> None:
     services = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "Service")}
     for found in of_kind(objects, "StatefulSet"):
@@ -436,6 +472,19 @@ def test_an_autoscaler_is_off_unless_it_is_asked_for(objects: list[dict[str, Any
             "config.objects.secrets would stand in a ConfigMap, in clear: put it into a Secret, as the "
             "variable DRAY_OBJECTS__SECRETS__NAME, and name that Secret in existingSecret",
         ),
+        ({"listeners": {"A": {"port": 9094}}, "zone": ZONE_SERVICES}, "zone.services needs zone.listener"),
+        ({"plaintext": True, "zone": {"listener": "B"}}, "zone.listener = B: there is no such listener"),
+        ({"plaintext": True, "zone": {"services": {"a": 9644}}}, "port 9644 is given twice"),
+        ({"plaintext": True, "zone": {"services": {"a": 9101, "b": 9101}}}, "port 9101 is given twice"),
+        ({"plaintext": True, "zone": {"services": {"A_b": 9101}}}, "A_b"),
+        (
+            {
+                "listeners": {"ZONE_A": {"port": 9094}},
+                "zone": {"listener": "ZONE_A", "services": {"a": 9101}},
+            },
+            "listeners.ZONE_A: that of the zone a has this name",
+        ),
+        ({"plaintext": True, "zone": {"services": {"a" * 60: 9101}}}, "longer than the 63 letters"),
         (
             {"plaintext": True, "external": {"enabled": True}},
             "external.listener = EXTERNAL: there is no such",
@@ -459,6 +508,7 @@ def test_values_that_could_not_work_are_refused_by_name(
 CERTIFICATE = {"certificate_file": "/etc/dray-tls/tls.crt", "key_file": "/etc/dray-tls/tls.key"}
 EVERYTHING: dict[str, Any] = {
     **ZONES,
+    "zone": {**ZONES["zone"], **ZONE_SERVICES, "listener": "INSIDE"},
     "plaintext": False,
     "listeners": {
         "INSIDE": {"port": 9093, "protocol": "SASL_SSL", "mechanisms": ["SCRAM-SHA-512"], **CERTIFICATE},

@@ -233,7 +233,12 @@ SENSIBLE: dict[str, tuple[int, str]] = {
     "kafka-configs --describe --entity-type users": (0, ""),
     "kafka-configs --describe --entity-type clients": (0, ""),
     "kafka-transactions list": (0, "TransactionalId"),
-    "kafka-transactions describe --transactional-id x": (1, "Failed to describe transaction state"),
+    "kafka-transactions describe --transactional-id x": (1, "because the ID could not be found"),
+    "kafka-transactions forceTerminateTransaction --transactionalId x": (1, "Failed to force terminate"),
+    "kafka-delegation-tokens --describe --command-config /dev/null": (
+        1,
+        "The node does not support DESCRIBE_DELEGATION_TOKEN",
+    ),
     f"kafka-transactions describe-producers --topic {TOPIC} --partition 0": (0, "ProducerId"),
     f"kafka-transactions find-hanging --topic {TOPIC}": (0, "Duration(min)"),
     f"kafka-transactions abort --topic {TOPIC} --partition 0 --start-offset 0": (

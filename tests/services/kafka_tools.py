@@ -26,6 +26,7 @@ CLASSES = {
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
 }
 
 

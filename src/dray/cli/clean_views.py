@@ -16,7 +16,6 @@ from dray.broker.cluster.identity import decode_cluster
 from dray.broker.topics.model import decode_topic
 from dray.cli.output import print_table
 from dray.daemons.assembly.failures import Failure
-from dray.daemons.assembly.settings import log_settings
 from dray.daemons.assembly.stores import open_metadata
 from dray.daemons.assembly.words import about_size
 from dray.daemons.config import Settings
@@ -82,7 +81,7 @@ async def _in_store_of(
 async def _read(
     store: MetadataStore, settings: Settings, domains: int, topics: Sequence[str]
 ) -> dict[str, list[CleanShares]]:
-    streams = StreamStore(store, domains, log_settings(settings).producer_expiry_ms)
+    streams = StreamStore(store, domains, settings.log.producer_expiry_ms)
     found: dict[str, list[CleanShares]] = {}
     for name in topics:
         topic = await store.get(keys.CLUSTER_DOMAIN, keys.topic(name))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from dray.base.config.kinds import DAY, Duration
+from dray.cli.options import parse_time
 from dray.cli.output import print_table
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.inspection.groups.resets import ChosenPartitions, OffsetMove, ResetTarget, Target
@@ -255,22 +255,6 @@ def parse_topics(given: Sequence[str]) -> list[ChosenPartitions]:
     return list(chosen.values())
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch, never below it: to brokers, negative times mean something else. A time
-    without a zone is UTC, as for Kafka's own tool."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise Failure(
-            f"--to-datetime = {text!r}: must be a time such as 2026-01-31T18:00:00.000 (UTC), "
-            "2026-01-31T18:00:00+01:00 or 2026-01-31",
-            USAGE,
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0, round(moment.timestamp() * 1000))
-
-
 def parse_duration(text: str) -> int:
     """Milliseconds: as ISO 8601 has it (P1DT2H30M), or as Dray's config does (90m)."""
     match = _ISO_DURATION.fullmatch(text.strip())
@@ -321,7 +305,7 @@ def choose_target(
     if aim is ResetTarget.SHIFT and shift_by is not None:
         return aim, shift_by
     if aim is ResetTarget.TIME and to_datetime is not None:
-        return aim, parse_time(to_datetime)
+        return aim, parse_time(to_datetime, "--to-datetime")
     if aim is ResetTarget.AGO and by_duration is not None:
         return aim, max(0, now_ms - parse_duration(by_duration))
     return aim, 0

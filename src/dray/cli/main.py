@@ -57,8 +57,8 @@ COMMANDS: Final = {
     "admin": CommandEntry(
         "admin.group",
         "app",
-        "Manage topics and groups, and look at the cluster. Most commands speak the Kafka protocol, and "
-        "work on Apache Kafka too.",
+        "Manage topics and groups, and look at the cluster. topics, groups, cluster, user, acl and quota "
+        "speak the Kafka protocol, and work on Apache Kafka too; the others work on Dray's stores.",
         MANAGE,
     ),
     "backup": CommandEntry(
@@ -156,7 +156,8 @@ app = typer.Typer(
     help="Dray: a Kafka-compatible streaming system whose brokers keep nothing.\n\n"
     "Start with [bold]drayd up[/]: a broker on 127.0.0.1:9092 with its data in ./dray-data. "
     "Then any Kafka client works.",
-    epilog="Exit codes: 0 done, 1 it failed while running, 2 the command line or the config is wrong.",
+    epilog="Exit codes: 0 done, or only shown for lack of --execute; 1 it failed while running, or cannot be "
+    "done; 2 the command line or the config is wrong.",
     rich_markup_mode="rich",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

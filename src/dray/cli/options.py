@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -217,6 +218,22 @@ class Way(NamedTuple):
         if self.is_direct:
             return directly(load_config(self.config, self.data_dir).settings)
         return ask(self.bootstrap, self.command_config, through_broker)
+
+
+def parse_time(text: str, option: str) -> int:
+    """Milliseconds since the epoch, never below it: to brokers, negative times mean something else. A time
+    without a zone is UTC, as for Kafka's own tool."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Failure(
+            f"{option} = {text!r}: must be a time such as 2026-01-31T18:00:00.000 (UTC), "
+            "2026-01-31T18:00:00+01:00 or 2026-01-31",
+            USAGE,
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0, round(moment.timestamp() * 1000))
 
 
 def to_be_done(execute: bool) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from dray.inspection.storage.costs import OperationRow, StoresView
+if TYPE_CHECKING:
+    from dray.inspection.storage.costs import OperationRow, StoresView
 
 SILENT_MS: Final = 120_000
 """A compactor beats much more often than this."""

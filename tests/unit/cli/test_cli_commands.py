@@ -15,7 +15,7 @@ from tests.unit.cli.shell import Shell
 
 from dray.base.build import build_name
 from dray.cli.commands.admin import group as admin
-from dray.cli.main import COMMANDS, app
+from dray.cli.main import COMMANDS, app, load_command
 from dray.metadata.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 
 
@@ -221,6 +221,19 @@ def test_the_list_of_commands_says_what_each_says_of_itself(path: tuple[str, ...
         command = command.get_command(None, name)
     first = command.help.split("\n\n")[0]
     assert " ".join(first.split()) == line
+
+
+def test_admin_names_the_commands_that_ask_any_kafka() -> None:
+    """They are those that can be told a broker; each was tried on Apache Kafka 4.2."""
+    group: Any = load_command("admin")
+
+    def options(command: Any) -> set[str]:
+        inner = getattr(command, "commands", {}).values()
+        return {each.name for each in command.params}.union(*map(options, inner))
+
+    asking = [name for name in admin.COMMANDS if "bootstrap" in options(group.get_command(None, name))]
+    named = f"{', '.join(asking[:-1])} and {asking[-1]} speak the Kafka protocol"
+    assert named in " ".join(group.help.split())
 
 
 def test_what_asks_a_broker_loads_none() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dray.cli.group_views import choose_target, parse_duration, parse_time, parse_topics
+from dray.cli.group_views import choose_target, parse_duration, parse_topics
+from dray.cli.options import parse_time
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.inspection.groups.resets import (
     ChosenPartitions,
@@ -62,13 +63,13 @@ def test_a_topic_is_named_once() -> None:
     ],
 )
 def test_times(text: str, time: int) -> None:
-    assert parse_time(text) == time
+    assert parse_time(text, "--to-datetime") == time
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "22:13:20", "2023-13-01"])
 def test_times_that_cannot_be_read(text: str) -> None:
     with pytest.raises(Failure, match="must be a time such as") as caught:
-        parse_time(text)
+        parse_time(text, "--to-datetime")
     assert caught.value.code == USAGE
 
 

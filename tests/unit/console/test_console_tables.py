@@ -83,6 +83,9 @@ class FakeTables:
             self.trouble,
         )
 
+    async def rows_view(self, topic: str) -> TableView | None:
+        return await self.view(topic)
+
     async def snapshots(self, topic: str) -> list[TableSnapshot] | None:
         many = dict.fromkeys(range(20), BIG)
         return [

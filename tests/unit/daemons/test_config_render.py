@@ -9,6 +9,7 @@ import yaml
 
 from dray.daemons.config import ConfigError, load
 from dray.daemons.config.render import reference, show
+from dray.daemons.config.schema import fields
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -28,6 +29,14 @@ def test_what_is_shown_is_a_config_file_with_the_same_settings(tmp_path: Path) -
         file = tmp_path / f"{with_origins}.yaml"
         file.write_text(show(loaded, with_origins))
         assert load(file).settings == loaded.settings
+
+
+def test_what_is_allowed_reads_well_on_a_terminal() -> None:
+    """A line of error has it, too: no link of a page."""
+    linked = [field.key for field in fields() if "](" in field.kind.allowed()]
+    assert linked == []
+    with pytest.raises(ConfigError, match=r"FILE}; more in docs/security\.md$"):
+        load(None, {"DRAY_BROKER__LISTENERS": "9092"})
 
 
 def test_secrets_are_masked() -> None:

@@ -226,12 +226,32 @@ livenessProbe:
 {{- toYaml (mergeOverwrite $endpoint .Values.monitoring.endpoint) -}}
 {{- end -}}
 
-{{/* Ports of the listeners, as a list of name and number. */}}
+{{/* All listeners by name but `plaintext`: those that are given, and one for each zone, which asks as `zone.listener` does. */}}
+{{- define "dray.listeners" -}}
+{{- $all := deepCopy .Values.listeners -}}
+{{- $like := dict -}}
+{{- with .Values.zone.listener }}{{ $like = index $.Values.listeners . }}{{ end -}}
+{{- range $zone, $port := .Values.zone.services -}}
+{{- $_ := set $all (include "dray.zoneListener" $zone) (merge (dict "port" $port "zone" $zone) $like) -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end -}}
+
+{{- define "dray.zoneListener" -}}
+ZONE_{{ . | upper | replace "-" "_" }}
+{{- end -}}
+
+{{- define "dray.zoneService" -}}
+{{ include "dray.name" (index . 0) }}-zone-{{ index . 1 }}
+{{- end -}}
+
+{{/* Ports of the listeners, as a list of name, number, and the zone of one that is for a zone alone. */}}
 {{- define "dray.ports" -}}
 {{- $ports := list -}}
 {{- if .Values.plaintext }}{{ $ports = append $ports (dict "name" "kafka" "port" 9092) }}{{ end -}}
-{{- range $name, $listener := .Values.listeners -}}
-{{- $ports = append $ports (dict "name" (printf "kafka-%d" (int $listener.port)) "port" (int $listener.port)) -}}
+{{- range $name, $listener := include "dray.listeners" . | fromJson -}}
+{{- $zone := ternary "" (toString $listener.zone) (hasKey $.Values.listeners $name) -}}
+{{- $ports = append $ports (dict "name" (printf "kafka-%d" (int $listener.port)) "port" (int $listener.port) "zone" $zone) -}}
 {{- end -}}
 {{- toJson $ports -}}
 {{- end -}}
@@ -245,7 +265,7 @@ livenessProbe:
 {{- else }}
 - {name: DRAY_BROKER__LISTEN, value: "off"}
 {{- end }}
-{{- range $name, $listener := .Values.listeners }}
+{{- range $name, $listener := include "dray.listeners" . | fromJson }}
 - name: DRAY_BROKER__LISTENERS__{{ $name }}
   value: {{ merge (dict "address" (printf "0.0.0.0:%d" (int $listener.port))) (omit $listener "port") | toJson | quote }}
 {{- if not (and $.Values.external.enabled (eq $name $.Values.external.listener)) }}
@@ -276,6 +296,7 @@ livenessProbe:
 {{- if not (or .Values.plaintext .Values.listeners) -}}
 {{- fail "clients have nowhere to connect: give `listeners` (values.yaml has an example), or plaintext: true for one on 9092 that asks nobody who they are" -}}
 {{- end -}}
+{{- include "dray.checkZones" . -}}
 {{- with .Values.external -}}
 {{- if and .enabled (not (hasKey $.Values.listeners .listener)) -}}
 {{- fail (printf "external.listener = %s: there is no such listener; give it in `listeners`, for clients from outside alone" .listener) -}}
@@ -296,6 +317,33 @@ livenessProbe:
 {{- end -}}
 {{- if and .Values.migrator.enabled (not (dig "upstream" "clusters" "" .Values.config)) -}}
 {{- fail "migrator.enabled needs config.upstream.clusters: the Kafka clusters whose topics move here" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dray.checkZones" -}}
+{{- with .Values.zone -}}
+{{- if and .services (not .listener) (not $.Values.plaintext) -}}
+{{- fail "zone.services needs zone.listener: one of `listeners`; those of the zones ask as it does" -}}
+{{- end -}}
+{{- if and .listener (not (hasKey $.Values.listeners .listener)) -}}
+{{- fail (printf "zone.listener = %s: there is no such listener; give it in `listeners`" .listener) -}}
+{{- end -}}
+{{- end -}}
+{{- $taken := dict "9644" "http" -}}
+{{- range include "dray.ports" . | fromJsonArray -}}
+{{- $port := int .port | toString -}}
+{{- if hasKey $taken $port -}}
+{{- fail (printf "port %s is given twice: each of `listeners` and `zone.services` needs one of its own, beside 9644" $port) -}}
+{{- end -}}
+{{- $_ := set $taken $port .name -}}
+{{- end -}}
+{{- range $zone, $port := .Values.zone.services -}}
+{{- if hasKey $.Values.listeners (include "dray.zoneListener" $zone) -}}
+{{- fail (printf "listeners.%s: that of the zone %s has this name; choose another" (include "dray.zoneListener" $zone) $zone) -}}
+{{- end -}}
+{{- if gt (len (include "dray.zoneService" (list $ $zone))) 63 -}}
+{{- fail (printf "zone.services: %s is longer than the 63 letters that a Service's name may have" (include "dray.zoneService" (list $ $zone))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

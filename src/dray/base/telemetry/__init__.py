@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from dray.base.runtime.logger import load_structlog
+
 if TYPE_CHECKING:
     from dray.base.telemetry.answered import AnsweredErrors
     from dray.base.telemetry.instruments import Counter, Family, Gauge, Histogram
@@ -74,4 +76,6 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home == "logs":
+        load_structlog()
     return getattr(import_module(f"{__name__}.{home}"), name)

@@ -14,8 +14,15 @@ from typing import Final
 
 from dray.base.runtime import gather_some
 from dray.broker.api.api_versions import SOFTWARE
-from dray.broker.api.shared import NO_TRANSACTIONS, Context, handles, no_coordinator_of_transactions
+from dray.broker.api.shared import (
+    NO_TRANSACTIONS,
+    Context,
+    handles,
+    is_kafkas_admin,
+    no_coordinator_of_transactions,
+)
 from dray.broker.api.shared.checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, Denial
+from dray.broker.cluster import Broker
 from dray.broker.groups.coordinator import GroupUnavailable
 from dray.kafka.protocol import ErrorCode
 from dray.kafka.protocol.messages.find_coordinator import (
@@ -55,6 +62,8 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     check = _CHECKS.get(key_type)
     if check is not None and not context.may(check, key):
         return _failed(key, check.refusal, check.reason)
+    if key_type == _TRANSACTION and is_kafkas_admin(context.header.client_id):
+        return _broker(context, key, context.services.membership.me)
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
         software = context.connection.state.get(SOFTWARE, "")
@@ -65,6 +74,10 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
         broker = await context.services.groups.find_coordinator(key, context.zone)
     except GroupUnavailable as refusal:
         return _failed(key, refusal.error, refusal.message)
+    return _broker(context, key, broker)
+
+
+def _broker(context: Context, key: str, broker: Broker) -> Coordinator:
     listener = broker.at(context.connection.listener)
     return Coordinator(
         key=key, node_id=broker.broker_id, host=listener.host, port=listener.port, error_message=None

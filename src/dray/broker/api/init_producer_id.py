@@ -10,7 +10,7 @@ INVALID_REQUEST.
 
 from __future__ import annotations
 
-from dray.broker.api.shared import TRANSACTIONS_REFUSED, Check, Context, handles
+from dray.broker.api.shared import TRANSACTIONS_REFUSED, Check, Context, handles, is_kafkas_admin
 from dray.broker.api.shared.checks import WRITE_IDEMPOTENTLY, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, Denial
 from dray.kafka.protocol import ErrorCode
 from dray.kafka.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -34,6 +34,8 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
     if request.transactional_id == "":
         return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
+        if is_kafkas_admin(context.header.client_id):
+            return _failed(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         context.logger().info("transactions are not supported", transactional_id=request.transactional_id)
         return _failed(TRANSACTIONS_REFUSED)
     try:

@@ -7,7 +7,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,7 +18,7 @@ import typer
 
 from dray.base.runtime.logger import load_structlog
 from dray.base.runtime.shown import printable
-from dray.cli.options import ConfigOption, DataDirOption, load_config
+from dray.cli.options import ConfigOption, DataDirOption, load_config, parse_time
 from dray.cli.output import print_table
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.tables.compaction.packages import needs
@@ -48,29 +49,40 @@ def query(
     compacted: Annotated[
         bool, typer.Option("--compacted", help="Only what the tables have, without the newest records.")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="The topics as they were then; UTC without a zone."),
+    ] = None,
 ) -> None:
     """Ask topics with SQL: a topic's name is a table's name.
 
     A topic is its table and, behind that, the records that no compactor has touched yet, up to now.
     Names with dots or dashes stand in double quotes. Keys, values and header values are bytes: print them
     with decode(value), take JSON apart with decode(value)::JSON. "orders$latest" is the last row of every
-    key: the state that the topic orders stands for.
+    key: the state that the topic orders stands for. --as-of leaves out what came later; what was deleted
+    since is not there either.
 
     [dim]Example:[/] drayd query 'select partition, count(*), max("offset") from orders group by all'
     """
     if format not in FORMATS:
         raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
 
-    columns, rows, more = asyncio.run(
-        _ask(load_config(config, data_dir).settings, statement, limit, compacted)
-    )
+    asked = _Asked(statement, compacted, None if as_of is None else parse_time(as_of, "--as-of"))
+    columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, asked, limit))
     print_rows(format, columns, rows)
     if more:
         print(f"drayd: only the first {limit} rows are shown; --limit 0 prints all", file=sys.stderr)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    statement: str
+    compacted: bool
+    as_of_ms: int | None
+
+
 async def _ask(
-    settings: Settings, statement: str, limit: int, compacted: bool
+    settings: Settings, asked: _Asked, limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
     """Columns, rows, and whether there are more."""
     try:
@@ -87,39 +99,32 @@ async def _ask(
         with duckdb.connect(config=dict(offline)) as connection:
             connection.execute("set TimeZone = 'UTC'")
             try:
-                await _make_views(connection, opened, settings, statement, compacted)
-                result = connection.execute(statement)
+                await _make_views(connection, opened, settings, asked)
+                result = connection.execute(asked.statement)
                 if result.description is None:
                     return [], [], False
                 columns = [str(column[0]) for column in result.description]
                 rows = result.fetchmany(limit + 1) if limit else result.fetchall()
             except (QueryRefused, duckdb.Error) as error:
-                raise Failure(await _explained(error, opened, statement, connection)) from error
+                raise Failure(await _explained(error, opened, asked.statement, connection)) from error
     return columns, rows[:limit] if limit else rows, bool(limit) and len(rows) > limit
 
 
-async def _make_views(
-    connection: Any, opened: OpenTables, settings: Settings, statement: str, compacted: bool
-) -> None:
+async def _make_views(connection: Any, opened: OpenTables, settings: Settings, asked: _Asked) -> None:
     from dray.tables.iceberg.duckdb_views import LATEST, latest_statement, tables_in, view_statement
 
-    names = tables_in(statement, connection)
+    names = tables_in(asked.statement, connection)
     is_select = names is not None
     if names is None:  # it may list them, or name some in its own way
         names = {topic.topic for topic in await opened.tables.topics()}
-        names |= {name for name in await opened.topic_names() if name in statement}
+        names |= {name for name in await opened.topic_names() if name in asked.statement}
     latest = {name.removesuffix(LATEST) for name in names if name.endswith(LATEST)}
     for number, name in enumerate(sorted({name.removesuffix(LATEST) for name in names})):
-        topic = await opened.topic(name)
-        if topic is None:
-            left = await opened.view(name)  # of a topic that was deleted
-            if left is None:
-                continue  # a name that the query makes itself, or a mistake: DuckDB will tell
-            view, tail = left, None
-        else:
-            view, tail = await _relation(
-                opened, settings, topic, compacted or not (is_select or name in statement)
-            )
+        is_named = is_select or name in asked.statement
+        found = await _relation(opened, settings, name, asked if is_named else _ONLY_LISTED)
+        if found is None:
+            continue  # a name that the query makes itself, or a mistake: DuckDB will tell
+        view, tail = found.view, found.tail
         source = rest = None
         if not opened.locations.is_local and view.files:
             source = f"dray_files_{number}"
@@ -130,45 +135,75 @@ async def _make_views(
             rest = f"dray_tail_{number}"
             connection.register(rest, pyarrow.Table.from_batches(tail.batches))
         starts = None if tail is None else tail.starts
-        connection.execute(view_statement(view, opened.locations, source, None, starts, rest))
+        connection.execute(view_statement(view, opened.locations, source, found.ends, starts, rest))
         if name in latest:
             connection.execute(latest_statement(view))
 
 
-async def _relation(
-    opened: OpenTables, settings: Settings, topic: Topic, compacted: bool
-) -> tuple[TableView, Tail | None]:
+_ONLY_LISTED: Final = _Asked("", compacted=True, as_of_ms=None)
+
+
+@dataclass(frozen=True)
+class _Relation:
+    view: TableView
+    tail: Tail | None
+    ends: Mapping[int, int] | None
+    """Of each partition only the rows below; None: all of them."""
+
+
+async def _relation(opened: OpenTables, settings: Settings, name: str, asked: _Asked) -> _Relation | None:
     """The table, and the records behind it. A table that changed meanwhile is read again: a job may have
     taken away by key what this snapshot still has."""
-    from dray.daemons.assembly.store_settings import table_names
     from dray.inspection.sql.tail import TailRefused
-    from dray.tables.iceberg.view import no_table_yet
 
-    why_not = table_names(settings).why_not(topic, settings.topics.defaults)
-    tail: Tail | None = None
-    view = no_table_yet(topic.name, topic.topic_id)
+    topic = await opened.topic(name)
+    if topic is None:
+        left = await opened.view(name)  # of a topic that was deleted
+        alone = replace(asked, compacted=True)
+        return None if left is None else _Relation(left, None, await _ends_then(opened, left, alone))
     for _ in range(_TRIES):
-        found = await opened.view(topic.name)
-        if found is not None and found.topic_id == topic.topic_id:
-            view = found
-        else:
-            if why_not is not None:
-                raise Failure(f"topic {topic.name} has no table: {why_not}")
-            if compacted:
-                raise Failure(
-                    f"topic {topic.name} has no table yet: it gets one when it is first compacted "
-                    "(drayd compactor --once); without --compacted its records are read from the log"
-                )
-        if compacted:
-            break
+        view = await _view(opened, settings, topic, asked)
+        then = await _ends_then(opened, view, asked)
+        if asked.compacted:
+            return _Relation(view, None, then)
         try:
-            tail = await opened.tails.read(topic.name, topic.streams, view.ends)
+            tail = await opened.tails.read(topic.name, topic.streams, view.ends, asked.as_of_ms, then)
         except TailRefused as error:
             raise Failure(str(error)) from error
         after = await opened.view(topic.name) if tail.batches else view
         if after is None or after.metadata_location == view.metadata_location:
             break
-    return view, tail
+    return _Relation(view, tail, None if asked.as_of_ms is None else tail.ends)
+
+
+async def _view(opened: OpenTables, settings: Settings, topic: Topic, asked: _Asked) -> TableView:
+    from dray.daemons.assembly.store_settings import table_names
+    from dray.tables.iceberg.view import no_table_yet
+
+    found = await opened.view(topic.name)
+    if found is not None and found.topic_id == topic.topic_id:
+        return found
+    why_not = table_names(settings).why_not(topic, settings.topics.defaults)
+    if why_not is not None:
+        raise Failure(f"topic {topic.name} has no table: {why_not}")
+    if asked.compacted:
+        raise Failure(
+            f"topic {topic.name} has no table yet: it gets one when it is first compacted "
+            "(drayd compactor --once); without --compacted its records are read from the log"
+        )
+    return no_table_yet(topic.name, topic.topic_id)
+
+
+async def _ends_then(opened: OpenTables, view: TableView, asked: _Asked) -> Mapping[int, int] | None:
+    """What the table is known to have held at that time. Behind it, the times of the records say it."""
+    if asked.as_of_ms is None or view.snapshot_id is None:
+        return None
+    from dray.inspection.storage.tables import no_snapshot_then, table_as_of
+
+    found = await table_as_of(opened.tables, view.topic, asked.as_of_ms)
+    if found is None and asked.compacted:
+        raise Failure(no_snapshot_then(view.topic))
+    return None if found is None else found.ends
 
 
 def _dataset(view: TableView, opened: OpenTables) -> Any:

@@ -53,8 +53,7 @@ class OpenTables:
     async def view(self, topic: str) -> TableView | None:
         if self._settings.iceberg.enabled:
             with suppress(NotPlain):
-                found = catalog_settings(self._settings), self.cluster.cluster_id, topic
-                return await self.runtime.in_thread(plain_view, *found)
+                return await view_of_plain(self._settings, self.cluster.cluster_id, topic, self.runtime)
         return await self.tables.view(topic)
 
     async def topic(self, name: str) -> Topic | None:
@@ -79,6 +78,14 @@ def tail_reader(
 ) -> TailReader:
     store = ReadOnlyMetadataStore(stores.metadata)
     return TailReader(store, stores.objects, runtime, cluster.domains, settings.log, most)
+
+
+async def view_of_plain(
+    settings: Settings, cluster_id: str, topic: str, runtime: Runtime
+) -> TableView | None:
+    """Without the library, which takes longer to load than a small query takes. Raises `NotPlain` where only
+    that can tell."""
+    return await runtime.in_thread(plain_view, catalog_settings(settings), cluster_id, topic)
 
 
 def make_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> IcebergTables:

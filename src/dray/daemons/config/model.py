@@ -127,9 +127,9 @@ class BrokerSection:
             "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
             "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
             "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}; more in "
-            "[security.md](security.md#listeners)"
+            "docs/security.md"
         ),
-        "Listeners by name, in place of the one of `listen`, or beside it. A client is told "
+        "[Listeners](security.md#listeners) by name, in place of the one of `listen`, or beside it. A client is told "
         "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
         "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
         "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "

@@ -21,7 +21,7 @@ from dray.console.login import GateParts, LoginGate, PasswordGate
 from dray.console.oidc_login import OidcGate
 from dray.daemons.assembly.failures import USAGE, Failure
 from dray.daemons.assembly.store_settings import table_names
-from dray.daemons.compactor.catalogs import locations_of, make_tables
+from dray.daemons.compactor.catalogs import locations_of, make_tables, view_of_plain
 from dray.daemons.config import Settings
 from dray.daemons.migrator.upstream_clusters import UnknownUpstream, UpstreamClusters
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
@@ -39,6 +39,7 @@ from dray.kafka.client.tokens import HeldToken, TokenCredential
 from dray.kafka.sasl.client import PLAIN, ClientCredential
 from dray.tables.contract import TableSnapshot, TablesUnavailable
 from dray.tables.iceberg.settings import SettingsRefused
+from dray.tables.iceberg.view import NotPlain
 
 if TYPE_CHECKING:
     from dray.tables.iceberg.tables import IcebergTables
@@ -196,6 +197,11 @@ class TablesWhenAsked:
 
     async def view(self, topic: str) -> TableView | None:
         return await (await self._tables()).view(topic)
+
+    async def rows_view(self, topic: str) -> TableView | None:
+        with suppress(NotPlain, SettingsRefused):
+            return await view_of_plain(self._settings, self._cluster_id, topic, self._runtime)
+        return await self.view(topic)
 
     async def snapshots(self, topic: str) -> list[TableSnapshot] | None:
         return await (await self._tables()).snapshots(topic)

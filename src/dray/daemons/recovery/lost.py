@@ -21,7 +21,6 @@ from dray.broker.cluster.identity import ClusterInfo
 from dray.broker.topics.live import LiveTopics, StoredTopics
 from dray.broker.topics.model import Topic
 from dray.daemons.assembly.failures import USAGE, Failure
-from dray.daemons.assembly.settings import log_settings
 from dray.daemons.assembly.store_settings import object_secrets
 from dray.daemons.assembly.stores import Stores, open_stores, read_cluster
 from dray.daemons.compactor.catalogs import make_tables
@@ -99,8 +98,15 @@ class _Opened:
     stores: Stores
     streams: StreamStore
     objects: LostObjects
-    retention: Retention
+    settings: Settings
     cluster_id: str
+
+    @property
+    def retention(self) -> Retention:
+        """With it come the settings of a broker: a look is not to load them."""
+        from dray.daemons.assembly.settings import log_settings
+
+        return Retention(self.streams, self.runtime, log_settings(self.settings))
 
 
 def lost(settings: Settings, topic: str | None, way: WayOut, *, confirmed: bool) -> list[LostRange]:
@@ -118,12 +124,10 @@ async def _open(settings: Settings) -> AsyncIterator[_Opened]:
     try:
         cluster = await read_cluster(stores)
         keeper = await owned_bucket(stores, cluster, runtime, settings.tally_interval)
-        knobs = log_settings(settings)
-        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+        streams = StreamStore(stores.metadata, cluster.domains, settings.log.producer_expiry_ms)
         segments = ForeignSegments(stores.objects, runtime, stores.foreign)
         objects = LostObjects(streams, segments.objects_of, keeper.owner, runtime)
-        retention = Retention(streams, runtime, knobs)
-        yield _Opened(runtime, stores, streams, objects, retention, cluster.cluster_id)
+        yield _Opened(runtime, stores, streams, objects, settings, cluster.cluster_id)
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error
     except ObjectError as error:
@@ -176,7 +180,7 @@ async def lost_files(
     runtime = SystemRuntime()
     try:
         guard = BucketGuard(stores.objects, cluster.cluster_id)
-        streams = StreamStore(stores.metadata, cluster.domains, log_settings(settings).producer_expiry_ms)
+        streams = StreamStore(stores.metadata, cluster.domains, settings.log.producer_expiry_ms)
         objects = LostObjects(
             streams, ForeignSegments(stores.objects, runtime, stores.foreign).objects_of, guard, runtime
         )

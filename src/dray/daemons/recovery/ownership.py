@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dray.base.runtime import Runtime, SystemRuntime
 from dray.base.telemetry import quiet_logs
@@ -12,14 +13,15 @@ from dray.broker.cluster import TallyKeeper
 from dray.broker.cluster.bucket_owner import BucketRefused, claim_bucket, put_owner, read_owner
 from dray.broker.cluster.identity import ClusterInfo
 from dray.daemons.assembly.failures import Failure
-from dray.daemons.assembly.instrumented_stores import MeasuredStores
-from dray.daemons.assembly.parts import while_it_passes
 from dray.daemons.assembly.stores import Stores, open_stores, read_cluster
 from dray.daemons.config import Settings
 from dray.metadata.contract import MetadataError
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectError
 from dray.tables.compaction.upkeep.bucket_survey import BucketSurvey, survey_bucket
+
+if TYPE_CHECKING:
+    from dray.daemons.assembly.instrumented_stores import MeasuredStores
 
 
 async def claimed_bucket(
@@ -35,7 +37,13 @@ async def claimed_bucket(
         return claim_bucket(stores.objects, cluster, look_around)
 
     try:
-        await (while_it_passes(claim, runtime) if waits else claim())
+        if waits:
+            # Commands ask for the owner too, and load no parts of a broker for it.
+            from dray.daemons.assembly.parts import while_it_passes
+
+            await while_it_passes(claim, runtime)
+        else:
+            await claim()
     except BucketRefused as error:
         raise Failure(str(error)) from error
     except MetadataError as error:

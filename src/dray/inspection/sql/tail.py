@@ -8,6 +8,7 @@ has.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -142,9 +143,10 @@ class TailReader:
                 runs, after = whole_batches(buffer)
                 following = max(following, after or 0)
                 for run in runs:
-                    rows = to_arrow(decode(run, sparse=True), partition)
-                    offsets = rows.column("offset").to_numpy()
-                    first, last = int(offsets.searchsorted(position)), int(offsets.searchsorted(end))
+                    columns = decode(run, sparse=True)
+                    rows = to_arrow(columns, partition)
+                    offsets = memoryview(columns.offsets).cast("B").cast("q")
+                    first, last = bisect_left(offsets, position), bisect_left(offsets, end)
                     if first < last:
                         yield rows.slice(first, last - first)
             if following <= position:

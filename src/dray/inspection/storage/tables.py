@@ -71,6 +71,13 @@ async def table_as_of(source: SnapshotSource, topic: str, at_ms: int) -> TableAs
     return None
 
 
+def no_snapshot_then(topic: str) -> str:
+    return (
+        f"{topic} has no snapshot from then: it was made later, or its snapshot has expired "
+        "(iceberg.keep_snapshots)"
+    )
+
+
 # --- one table
 
 
@@ -91,6 +98,9 @@ class TableSource(SnapshotSource, Protocol):
     """The source of tables: `IcebergTables`."""
 
     async def view(self, topic: str) -> TableView | None: ...
+
+    async def rows_view(self, topic: str) -> TableView | None:
+        """The same for who reads its rows, sooner: without a word on what others changed."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +295,7 @@ class TableQueries:
 
     async def _view(self, name: str) -> TableView | None:
         try:
-            found = await self._source.view(name)
+            found = await self._source.rows_view(name)
         except TablesError as error:
             raise SqlRefused(str(error)) from error
         return await self._tails.no_table(name) if found is None and self._tails is not None else found
@@ -300,10 +310,7 @@ class TableQueries:
         if found is None and self._tails is not None:
             return None  # the times of the records say it
         if found is None:
-            raise SqlRefused(
-                f"{name} has no snapshot from then: it was made later, or its snapshot has expired "
-                "(iceberg.keep_snapshots)"
-            )
+            raise SqlRefused(no_snapshot_then(name))
         return found.ends
 
     def _source_of(

@@ -21,6 +21,7 @@ from dray.kafka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from dray.kafka.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from dray.kafka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from dray.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from dray.metadata import keys
@@ -306,6 +307,16 @@ async def test_other_coordinators_there_are_none(broker: Harness, version: int, 
     found = response if version < 4 else response.coordinators[0]
     assert (found.error_code, found.node_id, found.port) == (code, -1, -1)
     assert found.error_message
+
+
+@pytest.mark.parametrize("version", [3, 6])
+async def test_kafkas_admin_is_led_on_to_where_an_id_is_not_found(broker: Harness, version: int) -> None:
+    request = FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
+    response = await broker.ask(request, version, client_id="adminclient-1")
+    found = response if version < 4 else response.coordinators[0]
+    assert (found.error_code, found.node_id, found.port) == (0, 0, 9092)
+    described = await broker.ask(DescribeTransactionsRequest(transactional_ids=["t"]), 0)
+    assert described.transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,12 @@ async def test_transactions_are_refused(broker: Harness, version: int) -> None:
         assert (response.error_code, response.producer_id) == (code, -1)
 
 
+async def test_kafkas_admin_finds_no_transactional_id_to_end(broker: Harness) -> None:
+    asked = InitProducerIdRequest(transactional_id="t")
+    response = await broker.ask(asked, 4, client_id="adminclient-7")
+    assert (response.error_code, response.producer_id) == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, -1)
+
+
 async def test_no_producer_id_without_the_store(broker: Harness) -> None:
     error: LogError = LogUnavailable("x")
     broker.log.fail[-1] = error

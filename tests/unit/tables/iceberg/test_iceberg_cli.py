@@ -171,7 +171,7 @@ def drayd(lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 class Behind(Lake):
     """A topic whose log is there too: twelve records in partition 0, of which the table has ten, and two in
-    partition 1, of which it has none."""
+    partition 1, of which it has none. They were written a second apart."""
 
     async def _make_topic(self, store: SqliteStore, domains: int) -> None:
         if await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders")) is not None:
@@ -186,7 +186,8 @@ class Behind(Lake):
             await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("orders"), encode_topic(topic), ABSENT)])
             for stream, count in zip(streams, (12, 2), strict=True):
                 for number in range(count):
-                    await append(log, stream, batch_bytes([b"new %d" % number]))
+                    data = batch_bytes([b"new %d" % number], timestamps=[1_000 * number])
+                    await append(log, stream, data)
         finally:
             await log.stop()
             await objects.close()
@@ -200,6 +201,30 @@ class Behind(Lake):
             )
 
         self.do(work)
+
+
+HEAVY = {
+    "pandas",
+    "pyiceberg",
+    "sqlalchemy",
+    "prometheus_client",
+    "dray.broker.api",
+    "dray.daemons.assembly.settings",
+}
+
+
+def loaded(lake: Lake, *arguments: str) -> tuple[str, set[str]]:
+    """The last line that a command printed, and the modules that it took: these are most of the time of a
+    short one."""
+    script = (
+        "import json, sys\nfrom dray.cli.main import main\n"
+        "try: main(json.loads(sys.argv[1]))\nfinally: print(*sys.modules)"
+    )
+    asked = json.dumps([*arguments, "--data-dir", str(lake.directory)])
+    ran = subprocess.run([sys.executable, "-c", script, asked], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    *_, said, modules = ran.stdout.splitlines()
+    return said, set(modules.split())
 
 
 class TestBehindTheTable:
@@ -218,6 +243,29 @@ class TestBehindTheTable:
             "offset,v,headers\n10,new 10,[]\n11,new 11,[]\n"
         )
         assert drayd("query", counted, "-f", "csv") == "partition,n,m\n0,10,10\n"
+
+    def test_as_of_a_time(self, lake: Lake, drayd: Run) -> None:
+        """Before the table had a snapshot, the times of the records say what was there."""
+        lake.fill()
+        counted = "select partition, count(*) n from orders group by all order by 1"
+
+        def then(time: str, **more: Any) -> str:
+            return drayd("query", counted, "-f", "csv", "--as-of", time, **more)
+
+        assert then("1970-01-01T00:00:05.500", whole=True) == "partition,n\n0,6\n1,2\n"
+        assert then("1970-01-01T00:00:10.500", whole=True) == "partition,n\n0,11\n1,2\n"
+        assert then("2100-01-01", whole=True) == "partition,n\n0,12\n1,2\n"
+        assert then("2100-01-01") == "partition,n\n0,10\n"
+        assert "orders has no snapshot from then" in then("1970-01-01T00:00:05.500", code=1)
+        assert "--as-of = 'once': must be a time such as" in then("once", code=2)
+
+    def test_arrow_brings_no_other_library(self, lake: Lake) -> None:
+        lake.fill()
+        counted, found = loaded(lake, "query", "select count(*) from orders")
+        assert counted.strip() == "14"
+        assert "pyarrow" in found
+        assert found & (HEAVY | {"rich"}) == set()
+        assert len(found) < 740
 
     def test_a_topic_without_a_table_yet(self, lake: Lake, drayd: Run) -> None:
         async def nothing(_: IcebergTables) -> None: ...
@@ -240,21 +288,10 @@ class TestBehindTheTable:
 
 class TestQuery:
     def test_a_plain_table_is_read_without_its_library(self, full: Lake) -> None:
-        """Modules are counted, which is most of the time that a short query takes."""
-        asked = ["query", "select count(*) from orders", "--compacted", "--data-dir", str(full.directory)]
-        script = (
-            "import json, sys\nfrom dray.cli.main import main\n"
-            "try: main(json.loads(sys.argv[1]))\nfinally: print(*sys.modules)"
-        )
-        ran = subprocess.run(
-            [sys.executable, "-c", script, json.dumps(asked)], capture_output=True, text=True, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        *_, counted, listed = ran.stdout.splitlines()
-        loaded = set(listed.split())
+        counted, found = loaded(full, "query", "select count(*) from orders", "--compacted")
         assert counted.strip() == "23"
-        assert loaded & {"pyiceberg", "sqlalchemy", "pyarrow", "rich", "prometheus_client"} == set()
-        assert len(loaded) < 660
+        assert found & (HEAVY | {"pyarrow", "rich"}) == set()
+        assert len(found) < 660
 
     def test_counts(self, full: Lake, drayd: Run) -> None:
         out = drayd(
@@ -370,6 +407,18 @@ class TestQuery:
 
 
 class TestTable:
+    @pytest.mark.parametrize(("command", "most"), [("compact", 620), ("lost", 700)])
+    def test_a_look_loads_no_broker_and_no_library(self, lake: Lake, command: str, most: int) -> None:
+        fill_with_its_log(lake)
+        _, found = loaded(lake, "admin", command, "orders")
+        assert found & HEAVY == set()
+        assert len(found) < most
+
+    def test_it_loads_the_library_and_no_broker(self, full: Lake) -> None:
+        """The library judges what others changed in a table."""
+        _, found = loaded(full, "admin", "table", "orders")
+        assert found & HEAVY == {"pandas", "pyiceberg", "sqlalchemy"}
+
     def test_what_it_holds_and_how_far_it_is_behind(self, full: Lake, drayd: Run) -> None:
         found = json.loads(drayd("admin", "table", "orders", "--json"))
         assert (found["table"], found["rows"], found["files"], found["snapshots"]) == (

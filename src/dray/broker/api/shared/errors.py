@@ -62,6 +62,12 @@ def no_coordinator_of_transactions(version: int, software: str) -> ErrorCode:
     return TRANSACTIONS_REFUSED if may_be_librdkafka else ErrorCode.UNSUPPORTED_VERSION
 
 
+def is_kafkas_admin(client_id: str | None) -> bool:
+    """By the name that Kafka's Admin gives itself. It shows a refused coordinator as an unexpected error, so
+    it is led on, and told that no such id was found. InitProducerId stops a producer of this name."""
+    return client_id is not None and client_id.startswith("adminclient-")
+
+
 _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
     InvalidConfig: ErrorCode.INVALID_CONFIG,
     InvalidPartitions: ErrorCode.INVALID_PARTITIONS,

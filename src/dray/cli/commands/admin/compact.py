@@ -13,7 +13,6 @@ from dray.broker.topics.compaction_requests import CompactionRequests, TooManyRe
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json
 from dray.daemons.assembly.failures import Failure
-from dray.daemons.assembly.settings import log_settings
 from dray.daemons.assembly.stores import open_stores, read_cluster
 from dray.daemons.config import Settings
 from dray.inspection.plain import as_plain
@@ -60,7 +59,7 @@ async def _compact(settings: Settings, topic: str, wait: float) -> CompactionPro
     stores = await open_stores(settings, runtime)
     try:
         cluster = await read_cluster(stores)
-        expiry_ms = log_settings(settings).producer_expiry_ms
+        expiry_ms = settings.log.producer_expiry_ms
         stored = StoredCluster(stores.metadata, cluster.domains, settings.topics.defaults, expiry_ms)
         requests = CompactionRequests(stores.metadata, runtime)
         found = await ask_compaction(stored, requests, topic)

@@ -78,8 +78,8 @@ class AdminGroup(LazyGroup):
 
 app = typer.Typer(
     cls=AdminGroup,
-    help="Manage topics and groups, and look at the cluster. Most commands speak the Kafka protocol, and "
-    "work on Apache Kafka too.",
+    help="Manage topics and groups, and look at the cluster. topics, groups, cluster, user, acl and quota "
+    "speak the Kafka protocol, and work on Apache Kafka too; the others work on Dray's stores.",
     no_args_is_help=True,
 )
 

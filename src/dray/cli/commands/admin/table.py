@@ -15,7 +15,6 @@ from dray.cli.clean_views import NOTHING, clean_shares_of, time_of
 from dray.cli.options import ConfigOption, DataDirOption, ExecuteOption, JsonOption, load_config
 from dray.cli.output import print_json, print_table
 from dray.daemons.assembly.failures import USAGE, Failure
-from dray.daemons.assembly.settings import log_settings
 from dray.daemons.assembly.store_settings import table_names
 from dray.daemons.assembly.words import about_size, counted
 from dray.daemons.compactor.catalogs import OpenTables, open_tables
@@ -128,7 +127,7 @@ async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[Par
 
 
 async def _lags(opened: OpenTables, settings: Settings, topic: Topic, view: TableView) -> list[PartitionLag]:
-    expiry = log_settings(settings).producer_expiry_ms
+    expiry = settings.log.producer_expiry_ms
     store = StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
     lags = []
     for partition, stream in enumerate(topic.streams):
@@ -341,7 +340,7 @@ async def _must_be_the_cluster(opened: OpenTables, settings: Settings) -> None:
 
 
 def _streams(opened: OpenTables, settings: Settings) -> StreamStore:
-    expiry = log_settings(settings).producer_expiry_ms
+    expiry = settings.log.producer_expiry_ms
     return StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
 
 
