@@ -131,9 +131,9 @@ LARGEST_SNAPSHOT: Final = 4 << 20
 async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: int | None) -> bool:
     """True once the snapshot is seen to cover the offsets below `need`, an entry's boundary; False
     when another try is needed. `now_ms` is None while no producer expires: the clock is doubted."""
-    if (await store.snapshot_upto(stream)).value >= need:
+    stored = await store.snapshot_below(stream, need)
+    if stored is None:
         return True
-    stored = await store.snapshot(stream)
     states, upto, above = stored.value.states, stored.value.upto, stored.value.upto
     while upto < need and (page := await store.entries_above(stream, above, _PAGE, upto=need)):
         for entry in page:

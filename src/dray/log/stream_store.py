@@ -105,7 +105,16 @@ class StreamStore:
         return Versioned(ProducerSnapshot.upto_of(record.value), record.version)
 
     async def snapshot(self, stream: int) -> Versioned[ProducerSnapshot]:
+        found = await self.snapshot_below(stream, ANY_END)
+        assert found is not None
+        return found
+
+    async def snapshot_below(self, stream: int, need: int) -> Versioned[ProducerSnapshot] | None:
+        """None where it reaches `need` already: its producers are not decoded then, since they may be
+        many."""
         record = await self._store.get(self.domain(stream), keys.producers(stream))
+        if (0 if record is None else ProducerSnapshot.upto_of(record.value)) >= need:
+            return None
         if record is None:
             return Versioned(ProducerSnapshot(0, ProducerStates(self.producer_expiry_ms)), 0)
         decoding = ProducerSnapshot.decoding(record.value, self.producer_expiry_ms)

@@ -249,6 +249,6 @@ async def test_what_a_partition_asks_of_the_metadata_store(monkeypatch: pytest.M
         summary = await worker.compactor.run_cycle(everything=False)
         assert summary.finished == 20
     assert len(store.writes) == 20 * 9
-    assert read <= 20 * 10
+    assert read <= 20 * 9
     assert len(store.barriers) <= 20 + 2, "one for each job that is held against the table"
     await cluster.check_log()
