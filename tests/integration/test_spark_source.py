@@ -155,6 +155,15 @@ def test_a_stream_from_the_latest_offsets_on(
     assert spark.log_stream(chosen, tmp_path) == [*seen, [1, 3]]
 
 
+def test_a_run_that_ends_in_limited_batches_and_its_progress(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 25)
+    chosen = options(bootstrap, topic, maxOffsetsPerTrigger="10", endingOffsets="latest")
+    assert spark.log_batches(chosen, tmp_path) == [[10, True, 15], [10, True, 5], [5, True, 0]]
+
+
 def test_several_topics(
     spark: SparkSql, bootstrap: str, make_topic: TopicMaker, admin: AdminClient, tmp_path: Path
 ) -> None:

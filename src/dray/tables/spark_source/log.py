@@ -18,7 +18,8 @@ from dray.kafka.protocol import ErrorCode
 from dray.kafka.protocol.messages.fetch import PartitionData
 from dray.kafka.protocol.messages.metadata import MetadataResponseTopic
 from dray.kafka.records import decode
-from dray.kafka.records.arrow import to_arrow, whole_batches
+from dray.kafka.records.arrow import Uncommitted, is_control, to_arrow, whole_batches
+from dray.kafka.records.header import BatchHeader
 from dray.tables.spark_source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -121,6 +122,9 @@ class Offset:
     offsets: Mapping[Place, int]
     began: Mapping[Place, int] = field(default_factory=dict)
     initial: bool = False
+    behind: int = 0
+    """How many offsets were left for later batches when this end was chosen. For people: it is in the
+    progress, where Spark itself says nothing of sources in Python."""
 
     def to_json(self) -> dict[str, Any]:
         """Equal offsets have equal texts: by them, Spark knows that there is nothing new."""
@@ -132,6 +136,8 @@ class Offset:
             found["began"] = _to_names(self.began)
         if self.initial:
             found["initial"] = True
+        if self.behind:
+            found["behind"] = self.behind
         return found
 
     @classmethod
@@ -147,6 +153,7 @@ class Offset:
             _from_names(found["offsets"]),
             _from_names(found.get("began", {})),
             bool(found.get("initial", False)),
+            int(found.get("behind", 0)),
         )
 
 
@@ -240,7 +247,7 @@ class TopicLog:
                 starts = await self.offsets(EARLIEST)
                 position = self._skip(wanted, position, starts.get(wanted.place, wanted.end))
                 continue
-            batches, following = whole_batches(joined(data.records))
+            batches, following = whole_batches(joined(data.records), self._left_out(data))
             for run in batches:
                 rows = to_arrow(decode(run, sparse=True), wanted.partition)
                 offsets = rows.column("offset").to_numpy()
@@ -257,6 +264,11 @@ class TopicLog:
 
     async def close(self) -> None:
         await self._cluster.close()
+
+    def _left_out(self, data: PartitionData) -> Callable[[BatchHeader], bool]:
+        if not self._options.committed:
+            return is_control
+        return Uncommitted((each.producer_id, each.first_offset) for each in data.aborted_transactions or ())
 
     def _skip(self, wanted: Range, position: int, start: int) -> int:
         if self._options.fail_on_data_loss or start <= position:
@@ -322,7 +334,7 @@ class TopicLog:
             if wanted - set(known):
                 raise SourceError(f"topic {name} has no partition {min(wanted - set(known))}")
             places += [(name, partition) for partition in sorted(wanted)]
-        found = await list_offsets(self._cluster, places, time)
+        found = await list_offsets(self._cluster, places, time, committed=self._options.committed)
         for name, partition in places:
             if (name, partition) not in found:
                 raise RequestFailed(
@@ -343,7 +355,14 @@ class TopicLog:
         if leader is None:
             raise RequestFailed(f"topic {name}: a partition has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         async with self._cluster.broker(leader) as broker:
-            [data] = await fetch(broker, name, topic_id, {partition: offset}, max_bytes=_FETCH_BYTES)
+            [data] = await fetch(
+                broker,
+                name,
+                topic_id,
+                {partition: offset},
+                max_bytes=_FETCH_BYTES,
+                committed=self._options.committed,
+            )
         if data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             check(f"{name}-{partition}", data.error_code)
         return data

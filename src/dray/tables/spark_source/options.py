@@ -32,6 +32,7 @@ _KNOWN: Final = (
     "recordspertask",
     "maxoffsetspertrigger",
     "failondataloss",
+    "isolation.level",
     "timeout",
 )
 _KAFKA: Final = "kafka."
@@ -58,7 +59,10 @@ class SourceOptions:
     ending_timestamp: int | None
     records_per_task: int
     offsets_per_trigger: int | None
+    ends_with_run: bool
+    """Whether a stream goes no further than where the log ended when this run of it began."""
     fail_on_data_loss: bool
+    committed: bool
     timeout_seconds: float
     security: ClientSecurity
     """How brokers are connected to. It goes to the tasks with its password and authorities; a client's
@@ -83,9 +87,9 @@ class SourceOptions:
             raise OptionRefused("option startingOffsets: latest would read nothing")
         if "endingtimestamp" in options and "endingoffsets" in options:
             raise OptionRefused("options endingOffsets and endingTimestamp: a read ends at one of them")
-        if streaming and ("endingoffsets" in options or "endingtimestamp" in options):
-            given_end = "endingOffsets" if "endingoffsets" in options else "endingTimestamp"
-            raise OptionRefused(f"option {given_end}: a stream has no end")
+        if streaming and ("endingtimestamp" in options or ending != LATEST):
+            given_end = "endingTimestamp" if "endingtimestamp" in options else "endingOffsets"
+            raise OptionRefused(f"option {given_end}: a stream has no end but endingOffsets=latest")
         if not streaming and "maxoffsetspertrigger" in options:
             raise OptionRefused("option maxOffsetsPerTrigger: only streams have triggers")
         return cls(
@@ -101,7 +105,9 @@ class SourceOptions:
             offsets_per_trigger=_number("maxOffsetsPerTrigger", options["maxoffsetspertrigger"], 1)
             if "maxoffsetspertrigger" in options
             else None,
+            ends_with_run=streaming and "endingoffsets" in options,
             fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
+            committed=_committed(options.get("isolation.level", "read_uncommitted")),
             timeout_seconds=float(_number("timeout", options.get("timeout", "60"), 1)),
             security=security,
         )
@@ -240,6 +246,14 @@ def _number(name: str, text: str, least: int) -> int:
 def _timestamp(name: str, options: Mapping[str, str]) -> int | None:
     text = options.get(name.lower())
     return None if text is None else _number(name, text, 0)
+
+
+def _committed(text: str) -> bool:
+    if text.lower() not in ("read_committed", "read_uncommitted"):
+        raise OptionRefused(
+            f"option isolation.level: {text!r} is neither read_committed nor read_uncommitted"
+        )
+    return text.lower() == "read_committed"
 
 
 def _truth(name: str, text: str) -> bool:

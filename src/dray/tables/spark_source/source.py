@@ -160,6 +160,8 @@ class LogStreamReader(DataSourceStreamReader):
         self.began: Mapping[Place, int] = {}
         """The starts of partitions that came later; and all, if the stream began at what was the latest."""
         self.topic_ids: Mapping[str, str] = {}
+        self.last: Mapping[Place, int] | None = None
+        """Where the log ended when this run first asked, if the run ends there."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         state, starts = self._asked(lambda log: _starts(log, self.options))
@@ -179,10 +181,15 @@ class LogStreamReader(DataSourceStreamReader):
         new = {place: start for place, start in state.starts.items() if place not in position}
         self.began = {**self.began, **new}
         ends = {**position, **state.ends}
+        if self.options.ends_with_run:
+            last = self.last = ends if self.last is None else self.last
+            ends = {place: min(end, last[place]) for place, end in ends.items() if place in last}
+        upto = ends
         if self.options.offsets_per_trigger is not None:
             ends = limited({**self.began, **position}, ends, self.options.offsets_per_trigger)
         self.position, self.topic_ids = ends, {**self.topic_ids, **found}
-        return Offset(self.topic_ids, ends, self.began).to_json()
+        behind = sum(upto.values()) - sum(ends.values())
+        return Offset(self.topic_ids, ends, self.began, behind=behind).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
         """Spark calls this with the last end in its checkpoint first, when a stream is started again: so what
