@@ -30,8 +30,9 @@ from dray.kafka.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from dray.kafka.records import Record, filler, twin
-from dray.tables.spark_source.log import Range, RecordsGone, SourceError, TopicLog
+from dray.tables.spark_source.log import TopicLog
 from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.ranges import Range, RecordsGone, SourceError
 
 TOPIC_ID = UUID(int=7)
 

@@ -32,17 +32,9 @@ from dray.kafka.records import decode
 from dray.kafka.records.arrow import Uncommitted, whole_batches
 from dray.kafka.sasl.client import ClientCredential
 from dray.tables.spark_source import source
-from dray.tables.spark_source.log import (
-    LogState,
-    Offset,
-    Range,
-    SourceError,
-    TopicLog,
-    between,
-    limited,
-    split,
-)
+from dray.tables.spark_source.log import LogState, TopicLog
 from dray.tables.spark_source.options import OptionRefused, SourceOptions
+from dray.tables.spark_source.ranges import Offset, Range, SourceError, between, limited, split
 from dray.tables.spark_source.source import BatchReader, LogStreamReader, wanted_columns
 
 PLACES = st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3))
