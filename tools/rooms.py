@@ -91,8 +91,8 @@ ROOMS: dict[str, Room] = {
         "base/runtime",
     ),
     "tables/spark_source": _room(
-        "the log as a data source of Spark: batches and streams",
-        "kafka/client kafka/protocol kafka/records base/runtime",
+        "the log and its tables as a data source of Spark: batches and streams",
+        "tables kafka/client kafka/protocol kafka/records base/runtime",
     ),
     "broker": _room("the settings of what clients meet", "base/config"),
     "broker/server": _room(

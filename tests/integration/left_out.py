@@ -60,6 +60,7 @@ TESTS: Final = {
     ("test_referee", "test_dray_answers_as_kafka_does[describe-cluster]"): (
         "names all brokers of the cluster, and Kafka had one; test_clients_admin compares the names"
     ),
+    ("test_spark_source", "test_files_of_the_table_and_the_log_behind_it"): ONE_MACHINE,
     ("test_load", "test_slow_puts_do_not_grow_memory_past_the_buffer"): (
         "a broker with an object store of its own, slow on purpose"
     ),

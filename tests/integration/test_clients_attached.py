@@ -57,7 +57,7 @@ def history() -> dict[int, bytes]:
         data = path.read_bytes()
         for batch in walk_batches(data):
             if not batch.is_control:
-                plain = as_data(data[batch.position : batch.end], with_producer=False)
+                plain = as_data(data[batch.position : batch.end])
                 found |= {each.offset: bytes(each.value or b"") for each in decode(plain).records()}
     return found
 

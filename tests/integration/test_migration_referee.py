@@ -265,7 +265,7 @@ def rows_of(answers: PartitionAnswers, partition: int, end: int) -> list[Row]:
                 open_aborted.add(header.producer_id)
             if header.producer_id in open_aborted:
                 continue
-        for record in decode(as_data(seen.data, with_producer=False), sparse=True).records():
+        for record in decode(as_data(seen.data), sparse=True).records():
             held = tuple((key, hexed(value)) for key, value in record.headers)
             rows.append(
                 Row(

@@ -11,11 +11,15 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.services.consumers import wait_for
+from tests.services.dray import DrayProcess
+from tests.services.local_compactor import LocalCompactor
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.services.topics import TopicMaker, create_topic
 
-from dray.tables.spark_source.log import Range, RecordsGone, SourceError, TopicLog
+from dray.tables.spark_source.log import TopicLog
 from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.ranges import Range, RecordsGone, SourceError
 from dray.tables.spark_source.source import LogStreamReader, RangePartition, asked, rows
 
 T0 = 1_700_000_000_000
@@ -155,6 +159,15 @@ def test_a_stream_from_the_latest_offsets_on(
     assert spark.log_stream(chosen, tmp_path) == [*seen, [1, 3]]
 
 
+def test_a_run_that_ends_in_limited_batches_and_its_progress(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 25)
+    chosen = options(bootstrap, topic, maxOffsetsPerTrigger="10", endingOffsets="latest")
+    assert spark.log_batches(chosen, tmp_path) == [[10, True, 15], [10, True, 5], [5, True, 0]]
+
+
 def test_several_topics(
     spark: SparkSql, bootstrap: str, make_topic: TopicMaker, admin: AdminClient, tmp_path: Path
 ) -> None:
@@ -197,6 +210,39 @@ def test_several_topics(
         spark.log_stream(pattern, tmp_path, columns=columns)
     expected = sorted([*expected, [one, 0, 4]])
     assert spark.log_stream(pattern | {"failOnDataLoss": "false"}, tmp_path, columns=columns) == expected
+
+
+def test_files_of_the_table_and_the_log_behind_it(spark: SparkSql, tmp_path: Path) -> None:
+    with DrayProcess(tmp_path / "broker") as broker:
+        create_topic(broker.bootstrap, "orders", 2, {})
+        produce(broker.bootstrap, "orders", 0, 0, 40)
+        data = broker.data_directory
+        of_tables = {
+            "objects.url": f"file://{data / 'objects'}",
+            "iceberg.uri": f"sqlite:///{data / 'catalog.sqlite'}",
+        }
+        everything = options(broker.bootstrap, "orders")
+        with LocalCompactor(tmp_path / "compactor", broker):
+            table = everything | of_tables | {"compacted": "true"}
+            wait_for("all of it in the table", lambda: compacted_rows(spark, table) == 40)
+        produce(broker.bootstrap, "orders", 0, 40, 5)
+        produce(broker.bootstrap, "orders", 1, 0, 5)
+        assert spark.log(everything | of_tables) == spark.log(everything)
+        assert places(spark.log(table)) == [[0, offset] for offset in range(40)]
+        few = {"recordsPerTask": "5", "startingOffsets": '{"0": 20}'}
+        assert spark.tasks(everything | few) == 6
+        assert spark.tasks(everything | of_tables | few) == 3, "a file, and twice the log"
+        within = spark.log(everything | of_tables | few, "partition = 0 and offset < 42")
+        assert places(within) == [[0, offset] for offset in range(20, 42)]
+
+
+def compacted_rows(spark: SparkSql, table: dict[str, str]) -> int:
+    try:
+        return len(spark.log(table))
+    except SparkError as error:
+        if "topic orders: it has no table yet" not in str(error):
+            raise
+        return 0
 
 
 def parsed(bootstrap: str, topic: str, **more: str) -> SourceOptions:

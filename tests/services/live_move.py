@@ -175,7 +175,7 @@ def records_of(batches: Sequence[SeenBatch]) -> list[tuple[int, bytes]]:
     for seen in batches:
         [batch] = walk_batches(seen.data)
         if not batch.is_control:
-            plain = as_data(seen.data, with_producer=False)
+            plain = as_data(seen.data)
             found += [
                 (each.offset, bytes(each.value or b"")) for each in decode(plain, sparse=True).records()
             ]

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -99,6 +100,12 @@ class SparkSql:
         found: list[list[Any]] = self._ask(request)
         return found
 
+    def log_batches(self, options: Mapping[str, str], checkpoint: Path) -> list[list[Any]]:
+        """Of each batch of a run over all there is: its rows, whether it has a speed, how many were left."""
+        request = {"format": "dray", "options": options, "checkpoint": str(checkpoint), "batches": True}
+        found: list[list[Any]] = self._ask(request)
+        return found
+
     def tasks(self, options: Mapping[str, str], where: str = "true") -> int:
         """How many pieces such a read has."""
         [[count]] = self._ask({"format": "dray", "options": options, "where": where, "count": True})
@@ -175,6 +182,21 @@ def _written(spark: Any, source: Any, checkpoint: str, columns: Sequence[str] = 
     return sorted(list(row) for row in rows)
 
 
+def _batches(source: Any, checkpoint: str) -> list[Any]:
+    query = source.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+        progress = query.recentProgress
+    finally:
+        query.stop()
+    found = [(each, literal_eval(each["sources"][0]["endOffset"])) for each in progress]
+    return [
+        [each["numInputRows"], each["processedRowsPerSecond"] > 0, end.get("behind", 0)]
+        for each, end in found
+        if each["numInputRows"]
+    ]
+
+
 def _lose_last_commit(checkpoint: str) -> None:
     """What is left when the driver dies between the end of a batch and the note that it ended. The file
     sink's own log goes too, or it would know the batch already."""
@@ -187,6 +209,9 @@ def _lose_last_commit(checkpoint: str) -> None:
 
 def _of_log(spark: Any, request: Mapping[str, Any]) -> list[Any]:
     if "checkpoint" in request:
+        if request.get("batches"):
+            source = spark.readStream.format("dray").options(**request["options"]).load()
+            return _batches(source, request["checkpoint"])
         if request["fail"]:
             _lose_last_commit(request["checkpoint"])
         source = spark.readStream.format("dray").options(**request["options"]).load()

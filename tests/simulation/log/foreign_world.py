@@ -95,7 +95,7 @@ class ForeignTruth(LogTruth):
         for batch in walk_batches(stored.data[table.rows[0].position : table.end_position]):
             if batch.is_control or (batch.is_transactional and batch.header.base_offset in aborted):
                 continue
-            plain = as_data(stored.data[batch.position : batch.end], with_producer=False)
+            plain = as_data(stored.data[batch.position : batch.end])
             for record in decode(plain, sparse=True).records():
                 found[record.offset] = identity_of(record.value or b"")
         return [found.get(offset, HOLE) for offset in range(entry.start, entry.end)]
@@ -302,7 +302,7 @@ async def consume(world: ForeignLogWorld, stream: int, offset: int) -> int | Non
             if header.attributes & CONTROL:
                 aborted.discard(header.producer_id)
             elif not (header.attributes & TRANSACTIONAL and header.producer_id in aborted):
-                plain = as_data(buffer[batch.position : batch.end], with_producer=False)
+                plain = as_data(buffer[batch.position : batch.end])
                 for record in decode(plain, sparse=True).records():
                     if record.offset >= offset:
                         _take(world, stream, offset, record.offset, record.value or b"")

@@ -44,11 +44,13 @@ class ClusterView:
     """The brokers' latest metadata: who they are, and who leads which partition."""
 
     def __init__(self) -> None:
+        self.cluster_id: str | None = None
         self.brokers: dict[int, Address] = {}
         self.topic_ids: dict[str, UUID] = {}
         self._leaders: dict[str, dict[int, int]] = {}
 
     def learn(self, answer: MetadataResponse) -> None:
+        self.cluster_id = answer.cluster_id
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         for topic in answer.topics:
             name = topic.name or ""

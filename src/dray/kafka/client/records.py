@@ -56,9 +56,10 @@ async def fetch(
     *,
     max_bytes: int,
     partition_bytes: int | None = None,
+    committed: bool = False,
 ) -> list[PartitionData]:
     """The records of partitions from an offset on; each answer has its own error. If there is none yet, it
-    waits a moment for some to come."""
+    waits a moment for some to come. `committed`: none of open transactions, and aborted ones are named."""
     wanted = [
         FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=partition_bytes or max_bytes
@@ -70,6 +71,7 @@ async def fetch(
             max_wait_ms=_FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=max_bytes,
+            isolation_level=int(committed),
             topics=[FetchTopic(topic_id=topic_id, topic=topic, partitions=wanted)],
         )
     )

@@ -45,7 +45,8 @@ cdef int _check_fits(dray_extent *extent) except -1:
 def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
     """Columns of the records of all batches in `buffer`, which are checked as `validate` does.
     `max_decompressed_bytes` holds for all of them together. `sparse`: batches may lack records, as those of
-    a log that was compacted by key."""
+    a log that was compacted by key, and be of transactions; `attributes` leave out what such a log says of
+    both."""
     cdef dray_extent extent
     cdef list sections = _open_all(buffer, &extent, max_decompressed_bytes, sparse)
     return _columns_of(sections, &extent)

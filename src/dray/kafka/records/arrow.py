@@ -7,11 +7,20 @@ Going there copies the timestamps alone: the other buffers are shared.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.kafka.records.columns import BytesColumn, Columns
-from dray.kafka.records.header import CONTROL, HEADER_SIZE, NO_PRODUCER, Buffer, read_header
+from dray.kafka.records.header import (
+    CONTROL,
+    HEADER_SIZE,
+    NO_PRODUCER,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -190,9 +199,34 @@ def _bytes_column(array: Any) -> BytesColumn:
     )
 
 
-def whole_batches(data: bytes | bytearray | memoryview) -> tuple[list[memoryview], int | None]:
-    """Runs of record batches without what is not records (control batches, a batch cut off at the end), and
-    the offset after the last batch, None if there is none."""
+def is_control(header: BatchHeader) -> bool:
+    return bool(header.attributes & CONTROL)
+
+
+class Uncommitted:
+    """The batches of an answer that are no committed records: markers, and what they took back. An answer
+    names an aborted transaction by its producer and first offset; it ends with the producer's next marker."""
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        """`aborted`: producer id and first offset."""
+        self._coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        self._open: set[int] = set()
+
+    def __call__(self, header: BatchHeader) -> bool:
+        """Asked of every batch, in their order."""
+        while self._coming and self._coming[-1][0] <= header.base_offset + header.last_offset_delta:
+            self._open.add(self._coming.pop()[1])
+        if is_control(header):
+            self._open.discard(header.producer_id)
+            return True
+        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._open
+
+
+def whole_batches(
+    data: bytes | bytearray | memoryview, left_out: Callable[[BatchHeader], bool] = is_control
+) -> tuple[list[memoryview], int | None]:
+    """Runs of record batches without what is `left_out` (and a batch cut off at the end), and the offset
+    after the last batch, None if there is none."""
     view = memoryview(data)
     runs: list[memoryview] = []
     begun = position = 0
@@ -202,7 +236,7 @@ def whole_batches(data: bytes | bytearray | memoryview) -> tuple[list[memoryview
         if header.size < HEADER_SIZE or position + header.size > len(view):
             break
         following = header.base_offset + header.last_offset_delta + 1
-        if header.attributes & CONTROL:
+        if left_out(header):
             if begun < position:
                 runs.append(view[begun:position])
             begun = position + header.size

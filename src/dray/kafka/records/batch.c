@@ -48,6 +48,8 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
 
     if ((header->attributes & DRAY_CODEC_BITS) > LAST_CODEC)
         return refuse(problem, DRAY_UNSUPPORTED_COMPRESSION, -1, "its codec is unknown");
+    if (sparse) /* of a log that was written elsewhere: it says nothing of the records themselves */
+        header->attributes &= ~(DRAY_TRANSACTIONAL | DRAY_DELETE_HORIZON);
     if (header->attributes & DRAY_CONTROL)
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it is a control batch");
     if (header->attributes & DRAY_TRANSACTIONAL)

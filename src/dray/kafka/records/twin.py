@@ -228,6 +228,8 @@ def _read_header(view: memoryview, max_batch_bytes: int, where: str, sparse: boo
         _refuse(RecordFault.CORRUPT, f"{where}: its checksum is wrong")
     if header.attributes & CODEC_BITS > 4:
         _refuse(RecordFault.UNSUPPORTED_COMPRESSION, f"{where}: its codec is unknown")
+    if sparse:  # of a log that was written elsewhere: it says nothing of the records themselves
+        header = header._replace(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
     for bit, what in _FORBIDDEN.items():
         if header.attributes & bit:
             _refuse(RecordFault.INVALID_RECORD, f"{where}: {what}")

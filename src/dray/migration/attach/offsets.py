@@ -80,7 +80,7 @@ class StoredOffsetsLog:
 
     def _take(self, batch: SegmentBatch, data: memoryview, path: str) -> None:
         try:
-            plain = as_data(data, with_producer=False) if batch.is_transactional else data
+            plain = as_data(data) if batch.is_transactional else data
             columns = decode(plain, max_decompressed_bytes=_MOST_UNFOLDED, sparse=True)
         except RecordError as error:
             raise MigrationRefused(f"{path}, byte {batch.position}: {error}") from None

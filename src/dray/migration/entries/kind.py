@@ -300,7 +300,7 @@ async def _first_in(
 
 def _first_at_or_after(batch: memoryview, limit: int, start: int, timestamp: int) -> TimestampedOffset | None:
     """Markers of transactions are records too, as in Kafka."""
-    columns = decode(as_data(batch, with_producer=False), max_decompressed_bytes=limit, sparse=True)
+    columns = decode(as_data(batch), max_decompressed_bytes=limit, sparse=True)
     offsets = memoryview(columns.offsets).cast("B").cast("q")
     timestamps = memoryview(columns.timestamps).cast("B").cast("q")
     for offset, time in zip(offsets, timestamps, strict=True):

@@ -112,14 +112,11 @@ def _wrong_end(batches: ForeignBatches, entry: IndexEntry, table: OutsideTable, 
     return batches.starts[kept]
 
 
-def as_data(batch: Buffer, *, with_producer: bool) -> bytearray:
-    """A batch without what the log here does not know: transactions, markers, delete horizons. Its checksum
-    is made anew. Without its producer, a marker can be read like any batch."""
+def as_data(batch: Buffer) -> bytearray:
+    """A batch without its producer, and without what the log here does not know: transactions, markers,
+    delete horizons. So a marker can be read like any batch. Its checksum is made anew."""
     data = bytearray(batch)
     header = read_header(data)
-    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
-    if not with_producer:
-        producer = (NO_PRODUCER, -1, -1)
     REST.pack_into(
         data,
         OPENING.size,
@@ -127,7 +124,9 @@ def as_data(batch: Buffer, *, with_producer: bool) -> bytearray:
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp,
-        *producer,
+        NO_PRODUCER,
+        -1,
+        -1,
         header.record_count,
     )
     checksum = crc32c(memoryview(data)[OPENING.size :])

@@ -17,7 +17,7 @@ from dray.kafka.records.header import CODEC_BITS, CONTROL, TRANSACTIONAL
 from dray.log.outside_table import AbortedRange
 from dray.log.parquet.reader import place_of
 from dray.log.types import ObjectCorrupt
-from dray.migration.entries.pieces import as_data, check_offsets, prepare, walk
+from dray.migration.entries.pieces import check_offsets, prepare, walk
 from dray.migration.entries.segments import ForeignAddress, ForeignSegments, ForeignStore, open_foreign_stores
 from dray.objects.contract import ObjectStore, OwnBuffer
 from dray.tables.compaction.writing.outside_rows import (
@@ -167,7 +167,7 @@ class FetchedForeign:
                 f"{entry.path}: byte {first.position}: offset {first.header.base_offset} comes after "
                 f"{expected - 1}"
             )
-        joined = bytearray().join([as_data(batch.data, with_producer=True) for batch in self._batches])
+        joined = bytearray().join([batch.data for batch in self._batches])
         limit = UNFOLDED_BYTES if len(self._batches) > 1 else ONE_BATCH_MOST
         try:
             rows = to_arrow(decode(joined, max_decompressed_bytes=limit, sparse=True), self._partition)

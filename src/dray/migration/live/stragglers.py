@@ -226,7 +226,7 @@ def committed_records(
             continue
         if (batch.is_transactional and producer_id in dropped) or is_here(batch.header):
             continue
-        plain = as_data(batches[batch.position : batch.end], with_producer=False)
+        plain = as_data(batches[batch.position : batch.end])
         columns = decode(plain, max_decompressed_bytes=_MOST_UNFOLDED, sparse=True)
         found.extend(columns.records())
     return found

@@ -313,6 +313,12 @@ def end_of(file: DataFile) -> tuple[int, int] | None:
     return None if last is None else (int(file.partition[0]), int(from_bytes(LongType(), last)) + 1)
 
 
+def start_of(file: DataFile) -> int | None:
+    """The first offset of a file; None for one without the bound."""
+    first = (file.lower_bounds or {}).get(OFFSET)
+    return None if first is None else int(from_bytes(LongType(), first))
+
+
 def ends_in(manifests: Sequence[ManifestFile], io: FileIO) -> dict[int, int]:
     """Per partition, the offset after the last one in any live file. Reads every manifest."""
     ends: dict[int, int] = {}

@@ -4,8 +4,10 @@ lost them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from pyiceberg import expressions
 from pyiceberg.io.pyarrow import ArrowScan
@@ -15,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from dray.tables.contract import TableSnapshot, parse_ends
 from dray.tables.iceberg.identity import is_ours, topic_of, why_refused
-from dray.tables.iceberg.manifests import end_of, ends_in, entries_of, read_list
+from dray.tables.iceberg.manifests import end_of, ends_in, entries_of, read_list, start_of
 from dray.tables.iceberg.schema import COLUMNS, OFFSET, PARTITION
 from dray.tables.iceberg.snapshots import clean_points
 from dray.tables.iceberg.view import ENDS, Column, TableView
@@ -68,6 +70,50 @@ def view(table: Table, cluster_id: str) -> TableView | None:
         has_delete_files=any(manifest.content == ManifestContent.DELETES for manifest in manifests),
         trouble=why_refused(metadata, topic, cluster_id),
     )
+
+
+class SnapshotFile(NamedTuple):
+    """A file of rows whose offsets lie from `start` to before `end`."""
+
+    location: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The log's files in one snapshot. `ends` as in `TableView`; `trouble`: why they are not the log's
+    rows."""
+
+    topic_id: UUID
+    files: Sequence[SnapshotFile]
+    ends: Mapping[int, int]
+    trouble: str | None
+
+
+def snapshot_files(table: Table, cluster_id: str) -> SnapshotFiles | None:
+    """Reads every manifest of the current snapshot. None for a table that is not of this cluster."""
+    topic = topic_of(table.metadata, cluster_id)
+    if topic is None:
+        return None
+    current = table.metadata.current_snapshot()
+    trouble = why_refused(table.metadata, topic, cluster_id)
+    files: list[SnapshotFile] = []
+    said = parse_ends(current.summary.get(ENDS)) if current and current.summary else None
+    ends = dict(said or {})
+    for manifest in read_list(table.io, current.manifest_list) if current and trouble is None else []:
+        if manifest.content == ManifestContent.DELETES:
+            trouble = "another writer deleted rows in it"
+        for entry in entries_of(manifest, table.io):
+            first, reached = start_of(entry.data_file), end_of(entry.data_file)
+            if first is None or reached is None:
+                trouble = trouble or "it has files that do not say which offsets they hold"
+                continue
+            partition, end = reached
+            files.append(SnapshotFile(entry.data_file.file_path, partition, first, end))
+            ends[partition] = max(ends.get(partition, 0), end)
+    return SnapshotFiles(topic.topic_id, files, ends, trouble)
 
 
 def _columns(table: Table) -> list[Column]:

@@ -48,7 +48,7 @@ from dray.tables.iceberg.locations import Locations, table_path
 from dray.tables.iceberg.maintenance import delete_files, forgotten_versions, metadata_of, plan_expiry
 from dray.tables.iceberg.manifests import KnownManifests
 from dray.tables.iceberg.patient_calls import PatientCalls
-from dray.tables.iceberg.reading import ends_of, rows_in, snapshots, view
+from dray.tables.iceberg.reading import SnapshotFiles, ends_of, rows_in, snapshot_files, snapshots, view
 from dray.tables.iceberg.schema import COLUMNS, find_spec, partition_spec, properties
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.snapshots import CommitIds, CommitPreparation, PreparedCommit
@@ -227,6 +227,15 @@ class IcebergTables:
     async def view(self, topic: str) -> TableView | None:
         """The same as its readers see it."""
         return await self._call(self._view, topic)
+
+    async def snapshot_files(self, topic: str) -> SnapshotFiles | None:
+        """The log's files that it has, with their offsets."""
+
+        def read(catalog: Catalog) -> SnapshotFiles | None:
+            table = self._find_named(catalog, topic)
+            return None if table is None else snapshot_files(table, self._cluster_id)
+
+        return await self._call(read)
 
     async def trouble_of(self, topic: TopicTable) -> str | None:
         """Why what lies under the topic's name is not written; None where it is, or where nothing is. Reads

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dray.kafka.client.cluster import Place
 from dray.kafka.client.properties import KEYS, ClientSecurity, PropertiesRefused, parse_security
+from dray.tables.iceberg.settings import SettingsRefused
+from dray.tables.spark_source.files import PREFIXES, TableAccess
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -32,6 +34,8 @@ _KNOWN: Final = (
     "recordspertask",
     "maxoffsetspertrigger",
     "failondataloss",
+    "isolation.level",
+    "compacted",
     "timeout",
 )
 _KAFKA: Final = "kafka."
@@ -58,7 +62,14 @@ class SourceOptions:
     ending_timestamp: int | None
     records_per_task: int
     offsets_per_trigger: int | None
+    ends_with_run: bool
+    """Whether a stream goes no further than where the log ended when this run of it began."""
     fail_on_data_loss: bool
+    committed: bool
+    tables: TableAccess | None = field(repr=False)
+    """Where the records are that the topics' tables have; None to read all from the log."""
+    compacted: bool
+    """Whether what no table has is left out."""
     timeout_seconds: float
     security: ClientSecurity
     """How brokers are connected to. It goes to the tasks with its password and authorities; a client's
@@ -68,8 +79,9 @@ class SourceOptions:
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         options = {name.lower(): text for name, text in given.items()}
         security = _security(options)
+        tables = _tables(options)
         for name in options:
-            if name not in _KNOWN and not name.startswith(_KAFKA):
+            if name not in _KNOWN and not name.startswith((_KAFKA, *PREFIXES)):
                 raise OptionRefused(f"option {name}: there is no such option; known: {', '.join(_KNOWN)}")
         topics, pattern, partitions = _what_is_read(options)
         only = topics[0] if len(topics) == 1 else None
@@ -83,9 +95,14 @@ class SourceOptions:
             raise OptionRefused("option startingOffsets: latest would read nothing")
         if "endingtimestamp" in options and "endingoffsets" in options:
             raise OptionRefused("options endingOffsets and endingTimestamp: a read ends at one of them")
-        if streaming and ("endingoffsets" in options or "endingtimestamp" in options):
-            given_end = "endingOffsets" if "endingoffsets" in options else "endingTimestamp"
-            raise OptionRefused(f"option {given_end}: a stream has no end")
+        if streaming and ("endingtimestamp" in options or ending != LATEST):
+            given_end = "endingTimestamp" if "endingtimestamp" in options else "endingOffsets"
+            raise OptionRefused(f"option {given_end}: a stream has no end but endingOffsets=latest")
+        compacted = _truth("compacted", options.get("compacted", "false"))
+        if streaming and (tables is not None or compacted):
+            raise OptionRefused("options iceberg.*, objects.*, compacted: only batches read tables")
+        if compacted and tables is None:
+            raise OptionRefused("option compacted: iceberg.* and objects.* say where the tables are")
         if not streaming and "maxoffsetspertrigger" in options:
             raise OptionRefused("option maxOffsetsPerTrigger: only streams have triggers")
         return cls(
@@ -101,7 +118,11 @@ class SourceOptions:
             offsets_per_trigger=_number("maxOffsetsPerTrigger", options["maxoffsetspertrigger"], 1)
             if "maxoffsetspertrigger" in options
             else None,
+            ends_with_run=streaming and "endingoffsets" in options,
             fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
+            committed=_committed(options.get("isolation.level", "read_uncommitted")),
+            tables=tables,
+            compacted=compacted,
             timeout_seconds=float(_number("timeout", options.get("timeout", "60"), 1)),
             security=security,
         )
@@ -240,6 +261,21 @@ def _number(name: str, text: str, least: int) -> int:
 def _timestamp(name: str, options: Mapping[str, str]) -> int | None:
     text = options.get(name.lower())
     return None if text is None else _number(name, text, 0)
+
+
+def _tables(options: Mapping[str, str]) -> TableAccess | None:
+    try:
+        return TableAccess.parse(options)
+    except SettingsRefused as error:
+        raise OptionRefused(f"option {error}") from error
+
+
+def _committed(text: str) -> bool:
+    if text.lower() not in ("read_committed", "read_uncommitted"):
+        raise OptionRefused(
+            f"option isolation.level: {text!r} is neither read_committed nor read_uncommitted"
+        )
+    return text.lower() == "read_committed"
 
 
 def _truth(name: str, text: str) -> bool:

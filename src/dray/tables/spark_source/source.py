@@ -25,18 +25,9 @@ from pyspark.sql.datasource import (
 
 from dray.base.runtime import SystemRuntime
 from dray.kafka.client.cluster import Place
-from dray.tables.spark_source.log import (
-    UNBOUNDED,
-    LogState,
-    Offset,
-    PartitionOffsets,
-    Range,
-    SourceError,
-    TopicLog,
-    between,
-    limited,
-    split,
-)
+from dray.kafka.records.arrow import schema
+from dray.tables.spark_source.files import FilePart, divided
+from dray.tables.spark_source.log import LogState, TopicLog, with_kafkas_columns
 from dray.tables.spark_source.options import (
     EARLIEST_OFFSET,
     LATEST,
@@ -44,10 +35,22 @@ from dray.tables.spark_source.options import (
     OptionRefused,
     SourceOptions,
 )
+from dray.tables.spark_source.ranges import (
+    UNBOUNDED,
+    Offset,
+    PartitionOffsets,
+    Range,
+    SourceError,
+    between,
+    limited,
+    split,
+)
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
+
+    from dray.tables.iceberg.reading import SnapshotFiles
 
 T = TypeVar("T")
 
@@ -101,6 +104,13 @@ class RangePartition(InputPartition):
         self.wanted = wanted
 
 
+class FilePartition(InputPartition):
+    def __init__(self, part: FilePart) -> None:
+        super().__init__(part)
+        self.part = part
+        self.wanted = part.wanted
+
+
 class BatchReader(DataSourceReader):
     """A read of the records there when the query is planned: later records are not read, however long it
     takes."""
@@ -122,28 +132,53 @@ class BatchReader(DataSourceReader):
                 self.not_before = time
         return filters
 
-    def partitions(self) -> Sequence[RangePartition]:
-        state, ranges = asked(self.options, self._ranges)
-        pieces = split(self.bounds.applied(ranges), self.options.records_per_task)
-        return [RangePartition(state.topic_ids[each.topic], each) for each in pieces]
+    def partitions(self) -> Sequence[RangePartition | FilePartition]:
+        state, ranges, tables = asked(self.options, self._ranges)
+        parts, rest = divided(self.bounds.applied(ranges), state.starts, tables)
+        pieces = split(rest, self.options.records_per_task)
+        return [
+            *map(FilePartition, parts),
+            *(RangePartition(state.topic_ids[each.topic], each) for each in pieces),
+        ]
 
-    async def _ranges(self, log: TopicLog) -> tuple[LogState, list[Range]]:
-        """From where each partition is read, and to where."""
+    async def _ranges(self, log: TopicLog) -> tuple[LogState, list[Range], Mapping[str, SnapshotFiles]]:
+        """From where each partition is read, and to where; and the tables, as they were before that."""
+        found = {} if self.options.tables is None else await self.options.tables.files(log)
         state, starts = await _starts(log, self.options)
+        tables = self._usable(found, state)
         ends = dict(state.ends)
         if self.options.ending_timestamp is not None:
             ends |= await log.offsets(self.options.ending_timestamp)
         elif not isinstance(self.options.ending, str):
             given = _given("endingOffsets", self.options.ending, state)
             ends |= {place: min(ends[place], end) for place, end in given.items()}
+        if self.options.compacted:
+            ends = {place: min(end, tables[place[0]].ends.get(place[1], 0)) for place, end in ends.items()}
         if self.not_before is not None:
             for place, first in (await log.offsets(self.not_before)).items():
                 starts[place] = max(starts.get(place, 0), first)
-        return state, [Range(*place, starts[place], ends[place]) for place in state.starts]
+        return state, [Range(*place, starts[place], ends[place]) for place in state.starts], tables
+
+    def _usable(self, found: Mapping[str, SnapshotFiles], state: LogState) -> dict[str, SnapshotFiles]:
+        """The log decides: where a table was changed by others, or is of another topic of that name, all is
+        read from the log."""
+        usable = {
+            topic: table
+            for topic, table in found.items()
+            if table.trouble is None and table.topic_id == state.topic_ids.get(topic)
+        }
+        for topic in sorted(state.topic_ids.keys() - usable.keys()) if self.options.compacted else ():
+            why = found[topic].trouble if topic in found else None
+            raise SourceError(
+                f"topic {topic}: {why or 'it has no table yet'}; without option compacted the log is read"
+            )
+        return usable
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         if partition is None:  # Spark has one task without a partition where there are no partitions
             return iter(())
+        if isinstance(partition, FilePartition):
+            return part_rows(self.options, partition.part, self.columns)
         assert isinstance(partition, RangePartition)
         return rows(self.options, partition, self.columns)
 
@@ -160,6 +195,8 @@ class LogStreamReader(DataSourceStreamReader):
         self.began: Mapping[Place, int] = {}
         """The starts of partitions that came later; and all, if the stream began at what was the latest."""
         self.topic_ids: Mapping[str, str] = {}
+        self.last: Mapping[Place, int] | None = None
+        """Where the log ended when this run first asked, if the run ends there."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         state, starts = self._asked(lambda log: _starts(log, self.options))
@@ -179,10 +216,15 @@ class LogStreamReader(DataSourceStreamReader):
         new = {place: start for place, start in state.starts.items() if place not in position}
         self.began = {**self.began, **new}
         ends = {**position, **state.ends}
+        if self.options.ends_with_run:
+            last = self.last = ends if self.last is None else self.last
+            ends = {place: min(end, last[place]) for place, end in ends.items() if place in last}
+        upto = ends
         if self.options.offsets_per_trigger is not None:
             ends = limited({**self.began, **position}, ends, self.options.offsets_per_trigger)
         self.position, self.topic_ids = ends, {**self.topic_ids, **found}
-        return Offset(self.topic_ids, ends, self.began).to_json()
+        behind = sum(upto.values()) - sum(ends.values())
+        return Offset(self.topic_ids, ends, self.began, behind=behind).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
         """Spark calls this with the last end in its checkpoint first, when a stream is started again: so what
@@ -249,6 +291,16 @@ def rows(
         loop.run_until_complete(log.close())
         loop.close()
         runtime.close()
+
+
+def part_rows(
+    options: SourceOptions, part: FilePart, columns: Sequence[str]
+) -> Iterator[pyarrow.RecordBatch]:
+    """As `rows`, of a file."""
+    assert options.tables is not None
+    in_file = ["attributes", *(name for name in schema().names if name in columns and name != "attributes")]
+    for batch in options.tables.rows(part, in_file):
+        yield with_kafkas_columns(batch, part.wanted.topic).select(list(columns))
 
 
 async def _starts(log: TopicLog, options: SourceOptions) -> tuple[LogState, dict[Place, int]]:

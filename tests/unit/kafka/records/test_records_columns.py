@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.services import batches
 
 from dray.kafka.records import (
     HEADER_SIZE,
@@ -25,7 +26,9 @@ from dray.kafka.records import (
     twin,
     validate,
 )
+from dray.kafka.records.arrow import to_arrow
 from dray.kafka.records.columns import BytesColumn, Record
+from dray.kafka.records.header import DELETE_HORIZON, TRANSACTIONAL
 
 LIMITS = {"max_batch_bytes": 1 << 24, "max_decompressed_bytes": 1 << 24}
 CODECS = pytest.mark.parametrize("codec", list(Codec))
@@ -345,6 +348,18 @@ def test_only_readers_that_say_so_take_batches_with_holes() -> None:
         lambda: twin.decode(batch),
         lambda: validate(batch, max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20),
     ):
+        with pytest.raises(RecordError):
+            refuse()
+
+
+@pytest.mark.parametrize("bit", [TRANSACTIONAL, DELETE_HORIZON])
+def test_only_such_readers_take_what_other_logs_say_of_batches(bit: int) -> None:
+    """Transactions, and when tombstones may go: no producer here may say so, and no row repeats it."""
+    batch = batches.batch(batches.plain(b"a"), producer=7, epoch=0, sequence=0, attributes=bit)
+    for records in (list(decode(batch, sparse=True).records()), twin.decode(batch, sparse=True)[0][1]):
+        assert [record.value for record in records] == [b"a"]
+    assert to_arrow(decode(batch, sparse=True), 0).column("attributes").to_pylist() == [0]
+    for refuse in (lambda: decode(batch), lambda: twin.decode(batch)):
         with pytest.raises(RecordError):
             refuse()
 

@@ -246,7 +246,7 @@ def records_of(source: Source) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for data in source.contents:
         for batch in walk_batches(data):
-            columns = decode(as_data(data[batch.position : batch.end], with_producer=False), sparse=True)
+            columns = decode(as_data(data[batch.position : batch.end]), sparse=True)
             offsets = memoryview(columns.offsets).cast("B").cast("q")
             times = memoryview(columns.timestamps).cast("B").cast("q")
             found += zip(offsets, times, strict=True)

@@ -215,7 +215,7 @@ def committed_in(result: ReadResult, from_offset: int) -> tuple[list[tuple[int, 
             continue
         if batch.is_transactional and batch.header.producer_id in aborted:
             continue
-        for _, records in twin.decode(as_data(data[batch.position : batch.end], with_producer=False)):
+        for _, records in twin.decode(as_data(data[batch.position : batch.end])):
             found += [(record.offset, bytes(record.value or b"")) for record in records]
     return [record for record in found if record[0] >= from_offset], following
 

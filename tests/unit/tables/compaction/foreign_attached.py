@@ -71,7 +71,7 @@ class Attached:
                 )
                 if header.attributes & CONTROL or aborted:
                     continue
-                plain = as_data(data[batch.position : batch.end], with_producer=False)
+                plain = as_data(data[batch.position : batch.end])
                 columns = decode(plain, sparse=True)
                 found += [(record.offset, bytes(record.value or b"")) for record in columns.records()]
         return found
@@ -101,7 +101,7 @@ class Attached:
                         aborted.discard(header.producer_id)
                     hidden = header.attributes & TRANSACTIONAL and header.producer_id in aborted
                     if not header.attributes & CONTROL and not hidden:
-                        plain = as_data(buffer[batch.position : batch.end], with_producer=False)
+                        plain = as_data(buffer[batch.position : batch.end])
                         found += [
                             (record.offset, bytes(record.value or b""))
                             for record in decode(plain, sparse=True).records()

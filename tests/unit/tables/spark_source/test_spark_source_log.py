@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.services.batches import batch, plain
+from tests.services.batches import CONTROL, TRANSACTIONAL, batch, plain
 from tests.unit.kafka.client.client_fakes import Clock, ScriptedBroker
 
 from dray.kafka.client import ClientError
 from dray.kafka.protocol import ErrorCode
-from dray.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from dray.kafka.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from dray.kafka.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -24,8 +30,9 @@ from dray.kafka.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from dray.kafka.records import Record, filler, twin
-from dray.tables.spark_source.log import Range, RecordsGone, SourceError, TopicLog
+from dray.tables.spark_source.log import TopicLog
 from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.ranges import Range, RecordsGone, SourceError
 
 TOPIC_ID = UUID(int=7)
 
@@ -89,13 +96,15 @@ class ClusterOfTopics(ScriptedBroker):
         return TopicLog(SourceOptions.parse(given, streaming=True), Clock(), topic_ids, dial)
 
 
-def log_on(topic_id: UUID | None = None, /, **brokers: ScriptedBroker) -> TopicLog:
+def log_on(
+    topic_id: UUID | None = None, options: Mapping[str, str] = {}, /, **brokers: ScriptedBroker
+) -> TopicLog:
     async def dial(host: str, _port: int, /) -> Any:
         if host not in brokers:
             raise ClientError(f"cannot reach {host}")
         return brokers[host]
 
-    given = {"bootstrap.servers": "one:9", "topic": "t", "timeout": "5"}
+    given = {"bootstrap.servers": "one:9", "topic": "t", "timeout": "5", **options}
     return TopicLog(
         SourceOptions.parse(given, streaming=False), Clock(), {"t": topic_id} if topic_id else None, dial
     )
@@ -126,6 +135,29 @@ async def test_records_are_read_where_they_are_led() -> None:
     rows = [each async for each in log_on(TOPIC_ID, one=one, two=two).read(Range("t", 0, 1, 3))]
     assert [row for each in rows for row in each.column("value").to_pylist()] == [b"b", b"c"]
     assert [request.topics[0].partitions[0].fetch_offset for request in two.seen] == [1, 1]
+
+
+@pytest.mark.parametrize(("level", "asked"), [("read_committed", 1), ("read_uncommitted", 0)])
+async def test_transactions_are_read_as_the_level_says(level: str, asked: int) -> None:
+    """A broker that is asked for what is committed says where that ends, and names what was aborted."""
+    of_two: dict[str, Any] = {"producer": 2, "epoch": 0, "sequence": 0}
+    records = batch(plain(b"a"), attributes=TRANSACTIONAL, **of_two)
+    records += batch(plain(b""), base_offset=1, attributes=TRANSACTIONAL | CONTROL, **of_two)
+    records += batch(plain(b"b"), base_offset=2, attributes=TRANSACTIONAL, **of_two)
+    aborted = [AbortedTransaction(producer_id=2, first_offset=0)] if asked else None
+    data = PartitionData(partition_index=0, records=records, aborted_transactions=aborted)
+    one = ScriptedBroker(
+        MetadataRequest=metadata(1),
+        ListOffsetsRequest=offsets(3),
+        FetchRequest=FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])]),
+    )
+    log = log_on(TOPIC_ID, {"isolation.level": level}, one=one)
+    assert (await log.state()).ends == {("t", 0): 3}
+    rows = [each async for each in log.read(Range("t", 0, 0, 3))]
+    values = [row for each in rows for row in each.column("value").to_pylist()]
+    assert values == ([b"b"] if asked else [b"a", b"b"])
+    levels = {request.isolation_level for request in one.seen if hasattr(request, "isolation_level")}
+    assert levels == {asked}
 
 
 async def test_offsets_without_a_record_are_passed_over() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,24 +24,17 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
-from tests.services.batches import CONTROL, batch, plain
+from tests.services.batches import CONTROL, TRANSACTIONAL, batch, plain
 
 from dray.kafka.client.cluster import Place
 from dray.kafka.client.properties import ClientSecurity
-from dray.kafka.records.arrow import whole_batches
+from dray.kafka.records import decode
+from dray.kafka.records.arrow import Uncommitted, whole_batches
 from dray.kafka.sasl.client import ClientCredential
 from dray.tables.spark_source import source
-from dray.tables.spark_source.log import (
-    LogState,
-    Offset,
-    Range,
-    SourceError,
-    TopicLog,
-    between,
-    limited,
-    split,
-)
+from dray.tables.spark_source.log import LogState, TopicLog
 from dray.tables.spark_source.options import OptionRefused, SourceOptions
+from dray.tables.spark_source.ranges import Offset, Range, SourceError, between, limited, split
 from dray.tables.spark_source.source import BatchReader, LogStreamReader, wanted_columns
 
 PLACES = st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3))
@@ -126,7 +120,8 @@ class TestOptions:
             ({"topic": "t", "startingOffsets": "[1]"}, False, "neither earliest, latest, nor offsets"),
             ({"topic": "t", "startingOffsets": "latest"}, False, "would read nothing"),
             ({"topic": "t", "endingOffsets": "earliest"}, False, "would read nothing"),
-            ({"topic": "t", "endingOffsets": '{"0": 1}'}, True, "a stream has no end"),
+            ({"topic": "t", "endingOffsets": '{"0": 1}'}, True, "no end but endingOffsets=latest"),
+            ({"topic": "t", "isolation.level": "serializable"}, False, "neither read_committed nor"),
             ({"topic": "t", "endingTimestamp": "1"}, True, "option endingTimestamp: a stream has no end"),
             ({"topic": "t", "endingTimestamp": "1", "endingOffsets": "latest"}, False, "ends at one of them"),
             ({"topic": "t", "maxOffsetsPerTrigger": "5"}, False, "only streams have triggers"),
@@ -239,6 +234,42 @@ class TestBatches:
         cut = min(cut, len(self.SECOND))
         runs, following = whole_batches(data[: len(data) - cut])
         assert ([bytes(run) for run in runs], following) == ([self.FIRST], 12)
+
+    def test_what_was_not_committed(self) -> None:
+        """Producer 1 aborts two transactions and commits the one between them; 2 commits; 3 has none."""
+        made = [
+            (1, "a"),
+            (2, "b"),
+            (1, ""),
+            (1, "c"),
+            (3, "d"),
+            (1, ""),
+            (1, "e"),
+            (2, ""),
+            (1, "f"),
+            (1, ""),
+        ]
+        data = b"".join(
+            batch(
+                plain(value.encode()),
+                base_offset=offset,
+                producer=producer,
+                epoch=0,
+                sequence=0,
+                attributes=(TRANSACTIONAL if producer < 3 else 0) | (0 if value else CONTROL),
+            )
+            for offset, (producer, value) in enumerate(made)
+        )
+
+        def values(start: int, aborted: list[tuple[int, int]]) -> bytes:
+            size = len(data) // len(made) if start else 0
+            runs, following = whole_batches(data[start * size :], Uncommitted(aborted))
+            assert following == len(made)
+            return b"".join(row.value or b"" for run in runs for row in decode(run, sparse=True).records())
+
+        assert values(0, [(1, 0), (1, 6)]) == b"bcd"
+        assert values(0, [(1, 6), (1, 3)]) == b"abd", "in whatever order they are named"
+        assert values(0, []) == b"abcdef"
 
     def test_nothing(self) -> None:
         assert whole_batches(b"") == ([], None)
@@ -355,6 +386,23 @@ def test_the_first_batch_of_a_new_stream_is_limited(log: Topics) -> None:
     reader = stream(topic="t", maxOffsetsPerTrigger="3")
     end, start = reader.latestOffset(), reader.initialOffset()
     assert planned(reader, start, end) == [Range("t", 0, 100, 103)]
+
+
+def test_a_run_that_ends_reads_what_was_there_in_batches_that_are_limited(log: Topics) -> None:
+    reader = stream(topic="t", endingOffsets="latest", maxOffsetsPerTrigger="4")
+    ends = [reader.initialOffset(), reader.latestOffset()]
+    while ends[-1] != ends[-2]:
+        assert len(ends) < 10, "it ends, however much comes"
+        log.ends["t", 0] += 5
+        log.ends["t", 2] = 5
+        ends.append(reader.latestOffset())
+    pieces = [planned(reader, start, end) for start, end in pairwise(ends)]
+    assert pieces == [[Range("t", 0, 0, 4)], [Range("t", 0, 4, 8)], [Range("t", 0, 8, 10)], []]
+    assert [end.get("behind", 0) for end in ends[1:]] == [6, 2, 0, 0], "what is left, for who watches"
+    again = stream(topic="t", endingOffsets="latest")
+    assert planned(again, ends[-1], ends[-1]) == []
+    later = [Range("t", 0, 10, log.ends["t", 0]), Range("t", 2, 0, 5)]
+    assert planned(again, ends[-1], again.latestOffset()) == later, "another run goes further"
 
 
 class TestTopicsThatComeAndGo:
