@@ -21,8 +21,9 @@ from tests.services.target import ON_KAFKA
 from dray.base.runtime import SystemRuntime
 from dray.kafka.client.properties import read_security
 from dray.kafka.protocol.messages.metadata import MetadataRequest
-from dray.tables.spark_source.log import SourceError, TopicLog
+from dray.tables.spark_source.log import TopicLog
 from dray.tables.spark_source.options import SourceOptions
+from dray.tables.spark_source.ranges import SourceError
 from dray.tables.spark_source.source import asked
 
 PASSWORD, WRONG = "correct-horse-battery", "wrong-horse-battery"

@@ -57,4 +57,5 @@ async def _open_writer(settings: Settings, runtime: Runtime, *_: object) -> Unit
 
 if __name__ == "__main__":
     with mock.patch.object(compactor, "_open_writer", _open_writer):
-        compactor.compact(load(None, os.environ).settings, once=False)
+        settings = load(None, os.environ).settings
+        compactor.compact(settings, once=False, again=lambda: settings)

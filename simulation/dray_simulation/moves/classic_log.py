@@ -36,7 +36,7 @@ class ClassicBatch(NamedTuple):
         return self.header.base_sequence + self.header.last_offset_delta
 
     def records(self) -> list[Record]:
-        return list(decode(as_data(self.data, with_producer=False), sparse=True).records())
+        return list(decode(as_data(self.data), sparse=True).records())
 
 
 class SourceAbort(NamedTuple):

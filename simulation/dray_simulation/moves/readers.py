@@ -136,7 +136,7 @@ class CommittedReader(SimulatedClient):
             if batch.is_control:
                 aborted.discard(producer)
             elif not (batch.is_transactional and producer in aborted):
-                plain = as_data(data[batch.position : batch.end], with_producer=False)
+                plain = as_data(data[batch.position : batch.end])
                 for record in decode(plain, sparse=True).records():
                     if record.offset >= position:
                         self._skip(position, record.offset)

@@ -134,7 +134,7 @@ class MovedTruth(LogTruth):
                 for each in aborted
             )
             if not batch.is_control and not hidden:
-                for record in decode(as_data(data, with_producer=False), sparse=True).records():
+                for record in decode(as_data(data), sparse=True).records():
                     found[record.offset] = identity_of(record.value or b"")
         return [found.get(offset, HOLE) for offset in range(entry.start, entry.end)]
 

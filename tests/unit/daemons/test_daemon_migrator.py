@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.error import HTTPError
@@ -62,12 +62,12 @@ def test_a_migrator_has_the_event_loop_and_the_memory_of_a_broker(monkeypatch: p
     tuned: list[str] = []
     loops: list[type] = []
 
-    async def runs(_settings: Settings) -> None:
+    async def runs(_settings: Settings, _again: Callable[[], Settings]) -> None:
         loops.append(type(asyncio.get_running_loop()))
 
     monkeypatch.setattr(migrator_module, "tune_memory", lambda: tuned.append("memory"))
     monkeypatch.setattr(migrator_module, "_run", runs)
-    migrate(settings())
+    migrate(settings(), settings)
     assert tuned == ["memory"]
     assert loops == [uvloop.Loop]
 
@@ -99,7 +99,7 @@ def test_up_runs_a_migrator_where_there_is_something_to_move() -> None:
 
 def test_a_migrator_without_anything_to_move_says_so() -> None:
     with pytest.raises(Failure, match=r"add one to upstream\.clusters"):
-        migrate(load(None, {}, []).settings)
+        migrate(load(None, {}, []).settings, settings)
 
 
 def numbers(metrics: ProcessMetrics) -> dict[str, float]:

@@ -35,7 +35,6 @@ from dray.daemons.recovery.restored import (
 )
 from dray.log.life.collector import Collector
 from dray.log.life.lost_objects import LostObjects
-from dray.log.life.retention import Retention
 from dray.metadata.values import ValueCorrupt
 
 VALUES = Path(__file__).parents[3] / "fixtures" / "values"
@@ -189,9 +188,8 @@ async def recovered(cluster: Cluster, topic: Topic) -> list[str]:
     settings = load(environment={"DRAY_ICEBERG__ENABLED": "false"}).settings
     streams, runtime = cluster.streams, cluster.runtime
     objects = LostObjects(streams, lambda _: cluster.objects, cluster.may_delete, runtime)
-    retention = Retention(streams, runtime, cluster.settings)
     stores = Stores(cluster.store, cluster.objects)
-    opened = lost_command._Opened(runtime, stores, streams, objects, retention, "a cluster")
+    opened = lost_command._Opened(runtime, stores, streams, objects, settings, "a cluster")
     entries = await objects.of(topic.streams[0])
     found = await lost_command._recover(settings, opened, topic, 0, entries, confirmed=True)
     return [each.state for each in found]

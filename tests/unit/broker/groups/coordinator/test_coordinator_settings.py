@@ -71,5 +71,5 @@ def test_members_send_several_heartbeats_in_a_session(session: float, heartbeat_
 def test_what_does_not_fit_together_is_said_in_one_line(groups: dict[str, Any]) -> None:
     settings = Settings(groups=GroupsSettings(**groups))
     with pytest.raises(Failure, match=r"^groups: ") as failure:
-        serve(settings, None, banner=False)
+        serve(settings, None, banner=False, again=lambda: settings)
     assert failure.value.code == USAGE
