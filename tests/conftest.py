@@ -15,11 +15,11 @@ from tests.integration.left_out import ON_SERVERS, why_left_out
 from tests.services.distribution import Scheduling, in_order
 from tests.services.fixtures import bootstrap, first_broker, server_of_all
 from tests.services.java import start_java_quickly
-from tests.services.leftovers import logging_as_it_was
+from tests.services.leftovers import collected_once, logging_as_it_was
 from tests.services.process import ServerProcess
 from tests.services.target import ON_CLUSTER
 
-__all__ = ["bootstrap", "first_broker", "logging_as_it_was", "server_of_all"]
+__all__ = ["bootstrap", "collected_once", "first_broker", "logging_as_it_was", "server_of_all"]
 
 # What is shared by test modules, and asserts: shown as a test shows it.
 pytest.register_assert_rewrite("tests.unit.tables.iceberg.suite")

@@ -38,6 +38,10 @@ def collected_when_told() -> Iterator[None]:
     gc.collect()
 
 
+def test_the_end_of_a_module_does_not_look_at_all_that_was_imported() -> None:
+    assert gc.get_freeze_count() > 50_000
+
+
 def test_an_exception_that_nobody_took_fails_its_module() -> None:
     with pytest.raises(AssertionError, match="never retrieved"), leaving_nothing():
         leave_an_exception()
