@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -121,6 +122,24 @@ def test_a_cycle_in_which_nothing_moves_any_more(
     assert watched.ready
     watched.now += INTERVAL + STILL_SECONDS + 1
     assert not watched.ready
+
+
+async def test_the_garbage_collector_is_settled_once_spark_is_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes over all that a compactor has loaded are a part of what a cycle costs it."""
+    seen: list[str] = []
+    monkeypatch.setattr(compacting, "open_session", lambda _: seen.append("warm"))
+    monkeypatch.setattr(compacting, "settle_garbage_collector", lambda: seen.append("settled"))
+    monkeypatch.setattr(compacting, "_stop", lambda _: None)
+    settings = load(None, {"DRAY_DATA_DIR": str(tmp_path)}).settings
+    runtime = SystemRuntime(threads=2)
+    try:
+        with ExitStack() as stack:
+            await compacting._open_writer(settings, runtime, stack, CompactionObserver())
+    finally:
+        runtime.close()
+    assert seen == ["warm", "settled"]
 
 
 async def test_it_is_the_cycles_of_the_compactor_that_count(

@@ -134,7 +134,7 @@ JOBS = {
 }
 DONE = Job(8)
 RETAINED = Job(8, threshold=2, need=2)
-SWAPPED = swapped_entry(WRITTEN.compacted, LAST.value)
+SWAPPED = swapped_entry(WRITTEN.compacted, WRITTEN.compacted.file, LAST.value)
 PUT_ENTRY = Put(keys.index_entry(STREAM, 3, 30), SWAPPED.encode(), LAST.version)
 DELETE_TWO = [*removal(STREAM, ENTRIES[0].value), *removal(STREAM, ENTRIES[1].value)]
 REPLACED = JobStep(replaced(STREAM, PLAN), DONE)

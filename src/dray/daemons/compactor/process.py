@@ -24,7 +24,7 @@ from dray.daemons.assembly.http_security import HttpSecurity, TokensUnusable
 from dray.daemons.assembly.log_format import log_format
 from dray.daemons.assembly.notify import VARIABLE, tell_manager
 from dray.daemons.assembly.parts import clock_guard
-from dray.daemons.assembly.process import StopSignals, local_machine
+from dray.daemons.assembly.process import StopSignals, local_machine, settle_garbage_collector
 from dray.daemons.assembly.reread import Rereading
 from dray.daemons.assembly.settings import compaction_settings, log_settings, spark_settings
 from dray.daemons.assembly.store_settings import object_secrets
@@ -228,6 +228,7 @@ async def _open_writer(
         object_secrets(settings),
         ForeignAddresses(foreign_addresses(settings)),
     )
+    settle_garbage_collector()  # all that stays is loaded by now
     _log.info("Spark is warm", master=wanted.master.partition(";")[0])  # behind it may be a token
     return SparkUnitWriter(session, address, runtime, settings.spark.patience, observer)
 

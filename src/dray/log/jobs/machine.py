@@ -303,12 +303,12 @@ def _leave_table(_: int, job: Job, __: WithoutTable) -> JobStep:
 
 
 def _swap(stream: int, job: Job, event: LastInputSeen) -> JobStep:
-    compaction, found = job.compacted, event.found
-    if found is not None and found.value.object_id == compaction.file.parquet_id:
+    file, found = job.compacted.file, event.found
+    if found is not None and found.value.object_id == file.parquet_id:
         return JobStep(following=job.moved(JobState.INDEX_SWAPPED))
     if found is not None and found.version == job.last_input.version:
-        return _put_over_last(stream, job, swapped_entry(compaction, found.value))
-    return _no_place(stream, job, compaction.file.path, event.certain)
+        return _put_over_last(stream, job, swapped_entry(job.compacted, file, found.value))
+    return _no_place(stream, job, file.path, event.certain)
 
 
 def _swap_merged(stream: int, job: Job, event: LastInputSeen) -> JobStep:
@@ -465,10 +465,9 @@ def replaced(stream: int, compaction: Compaction) -> list[Operation]:
     return operations
 
 
-def swapped_entry(compaction: Compaction, last: IndexEntry) -> IndexEntry:
+def swapped_entry(compaction: Compaction, file: WrittenFile, last: IndexEntry) -> IndexEntry:
     """The entry of the written file. The totals of the stream up to here are those of the last input; its
     timestamps are those of the file, since the other inputs are not read again."""
-    file = compaction.file
     entry = IndexEntry.parquet(
         [last],
         file.parquet_id,

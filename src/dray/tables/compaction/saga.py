@@ -7,7 +7,7 @@ a job that the next compactor carries on. If a reply is lost, the key is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dray.base.runtime import DAY_MS, ExpiryClock, Runtime
 from dray.broker.topics.model import Topic
@@ -50,6 +50,7 @@ class RunningJob:
 
     stream: int
     job: Versioned[Job]
+    _read: tuple[object, WrittenFile] | None = field(default=None, compare=False, repr=False)
 
     @property
     def compaction(self) -> Compaction:
@@ -62,7 +63,11 @@ class RunningJob:
 
     @property
     def written(self) -> WrittenFile:
-        return self.compaction.file
+        """Read once: a file costs more to read than all else that is asked of a job."""
+        stored = self.compaction.written
+        if self._read is None or self._read[0] is not stored:
+            self._read = stored, self.compaction.file
+        return self._read[1]
 
 
 class Saga:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, Cluster
 from tests.services.slow_lake import SlowLake, slow_files
 
+from dray.log.jobs.values import WrittenFile
 from dray.metadata.contract import StoredValue
 from dray.tables.compaction.planning.shares import WHOLE, TopicShare
 from dray.tables.compaction.summary import CycleSummary
@@ -78,6 +80,27 @@ async def test_what_a_cycle_and_a_round_of_collection_ask(lake: SlowLake) -> Non
     assert found.tables_kept == 0, "nobody committed to them since"
     assert asked == {"load table": 4 * TOPICS, "list tables": 2, "list objects": 2}
     assert seconds * 1000 / TOPICS < 20
+
+
+async def test_what_was_written_for_a_job_is_read_three_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the table, for the swap, and to see that the swap is there: of tiny partitions that is work."""
+    read: list[object] = []
+    from_json = WrittenFile.from_json
+
+    def counted(stored: Mapping[str, Any]) -> WrittenFile:
+        read.append(stored)
+        return from_json(stored)
+
+    monkeypatch.setattr(WrittenFile, "from_json", counted)
+    lake = SlowLake(tmp_path, 1, PLAIN, AWAY)
+    with slow_files(lake.requests):
+        await lake.topics(1, 5)
+        await lake.produce()
+        [done] = await lake.cycle()
+        await lake.close()
+    assert (done.finished, len(read)) == (5, 3 * 5)
 
 
 async def test_a_round_looks_at_the_tables_that_were_committed_to(lake: SlowLake) -> None:
