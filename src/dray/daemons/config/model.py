@@ -109,8 +109,8 @@ class BrokerSection:
             "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}; more in "
             "docs/security.md"
         ),
-        "[Listeners](security.md#listeners) by name, in place of the one of `listen`, or beside it. A client is told "
-        "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
+        "[Listeners](security.md#listeners) by name, in place of the one of `listen`, or beside it. A client "
+        "is told the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
         "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
         "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "
         "`oauth`); what a known user may do, `security` says. With SSL and "
