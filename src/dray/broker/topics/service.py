@@ -349,6 +349,16 @@ class Topics:
         self._discard([stream for stream in fresh if stream not in set(changed.streams)])
         return changed
 
+    async def show_replicas(self, name: str, count: int) -> Topic:
+        """So many replicas are shown from now on; no record is anywhere else for it."""
+
+        def change(current: Topic | None) -> Topic:
+            if current is None:
+                raise UnknownTopic(name)
+            return dataclasses.replace(current, replication_factor=count)
+
+        return await self._change(name, change)
+
     async def replace_config(
         self, name: str, config: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Topic:

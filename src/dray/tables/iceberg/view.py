@@ -120,8 +120,8 @@ def _metadata_location(settings: CatalogSettings, topic: str) -> str | None:
     if settings.kind != "sql" or not file.startswith(scheme) or "?" in file:
         raise NotPlain("another catalog")
     path = Path(file.removeprefix(scheme))
-    if not path.exists():
-        raise NotPlain("no catalog yet")
+    if not path.exists():  # nothing was compacted yet
+        return None
     *namespace, name = settings.identifier(topic)
     with closing(sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True)) as catalog:
         found = catalog.execute(

@@ -104,6 +104,44 @@ async def test_a_partition_that_would_have_to_move_is_refused_with_a_reason(
     assert await replicas(broker, "orders") == [present]
 
 
+async def test_how_many_replicas_a_topic_shows_can_be_changed() -> None:
+    """As kafkactl asks for it: for all partitions at once, with brokers that they show already, or beside
+    those."""
+    async with (
+        running() as broker,
+        running(beside=broker, broker_id=1),
+        running(beside=broker, broker_id=2),
+    ):
+        await broker.topics.create(NewTopic("orders", 4, replication_factor=3))
+        await eventually(lambda: len(broker.membership.brokers()) == 3)
+
+        async def ask(nodes: list[list[int]], may_change: bool = True) -> set[int]:
+            partitions = [
+                ReassignablePartition(partition_index=index, replicas=each)
+                for index, each in enumerate(nodes)
+            ]
+            topics = [ReassignableTopic(name="orders", partitions=partitions)]
+            request = AlterPartitionReassignmentsRequest(
+                topics=topics, allow_replication_factor_change=may_change
+            )
+            [answer] = (await broker.ask(request, 1)).responses
+            return {each.error_code for each in answer.partitions}
+
+        full = await replicas(broker, "orders")
+        assert {len(each) for each in full} == {3}
+        fewer = [[each[0], each[2]] for each in full]
+        assert await ask(fewer, may_change=False) == {ErrorCode.INVALID_REPLICATION_FACTOR}
+        assert ErrorCode.INVALID_REPLICA_ASSIGNMENT in await ask(fewer[:3])
+        assert ErrorCode.INVALID_REPLICA_ASSIGNMENT in await ask([*fewer[:3], full[3][:1]])
+        assert ErrorCode.INVALID_REPLICA_ASSIGNMENT in await ask([each[1:] for each in full])
+        assert ErrorCode.INVALID_REPLICA_ASSIGNMENT in await ask([[*each, 77] for each in full])
+        assert await replicas(broker, "orders") == full
+        assert await ask(fewer) == {ErrorCode.NONE}
+        assert await replicas(broker, "orders") == [each[:2] for each in full]
+        assert await ask(full) == {ErrorCode.NONE}
+        assert await replicas(broker, "orders") == full
+
+
 async def test_producers_that_cannot_be_read_are_an_error_and_not_none(broker: Harness) -> None:
     topic = await broker.topics.create(NewTopic("orders", 1))
     request = DescribeProducersRequest(topics=[TopicRequest(name="orders", partition_indexes=[0])])

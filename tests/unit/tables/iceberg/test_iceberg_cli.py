@@ -271,6 +271,9 @@ class TestBehindTheTable:
         async def nothing(_: IcebergTables) -> None: ...
 
         lake.do(nothing)
+        counted, found = loaded(lake, "query", "select count(*) n from orders", "-f", "csv")
+        assert counted == "14"
+        assert found & HEAVY == set(), "a newcomer's first query waits for no library"
         assert drayd("query", "select count(*) n from orders", "-f", "csv", whole=True) == "n\n14\n"
         assert drayd("query", 'select count(*) n from "orders$latest"', "-f", "csv", whole=True) == "n\n0\n"
         assert "topic orders has no table yet" in drayd("query", "from orders", code=1)
