@@ -110,7 +110,9 @@ async def test_a_level_is_lowered_when_nothing_above_it_is_written_or_stored() -
     await asyncio.sleep(2 * SETTLED_SECONDS)
     assert not lowering.done()
     await world.pack()
-    await asyncio.sleep(2 * SETTLED_SECONDS)
+    await asyncio.sleep(SETTLED_SECONDS / 2)
+    assert not lowering.done(), "it came: now the wait begins anew"
+    await asyncio.sleep(SETTLED_SECONDS)
     await lowering
     assert await world.level() == ClusterLevel(BASE, ceiling=BASE)
     record = await world.store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)

@@ -152,7 +152,10 @@ class StoredLevel:
             elif now - clean_since >= SETTLED_SECONDS:
                 return
             if now - moved >= PATIENCE_SECONDS:
-                raise Failure(f"nothing has moved for ten minutes: {line}; run again, it goes on from there")
+                raise Failure(
+                    f"nothing has moved for ten minutes: {line}; run it again, it goes on from there (marks "
+                    "of packs that stay: drayd admin gc --now)"
+                )
             await self._runtime.sleep(LOOK_SECONDS)
 
     async def _read(self) -> tuple[ClusterInfo, int]:

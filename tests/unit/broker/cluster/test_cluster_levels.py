@@ -241,6 +241,10 @@ async def test_no_broker_raises_above_what_it_reads_itself() -> None:
     for world.now_ms in (0, 60_000, 120_000):
         await world.keeper(reads=BASE).look()
     assert await world.level() == ClusterLevel(BASE)
+    await world.broker(0, NEWEST + 1)
+    for world.now_ms in (0, 60_000, 120_000):
+        await world.keeper().look()
+    assert await world.level() == ClusterLevel(NEWEST)
 
 
 async def test_a_broker_whose_cluster_was_raised_above_it_says_so() -> None:
