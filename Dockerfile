@@ -2,8 +2,8 @@
 #
 # Its steps are deploy/image/build.sh, which tests run without any container.
 
-# A tag moves: for an image that is always built of the same bytes give the digest that you have checked, as
-# docs/operations/deployment.md has it (docker build --build-arg BASE=python@sha256:...).
+# A tag moves, and no digest of it is pinned here: for the bytes that you have checked, --build-arg
+# BASE=python@sha256:... (docs/operations/deployment.md says how to find it).
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build

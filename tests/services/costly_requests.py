@@ -96,7 +96,8 @@ def made(kind: Any, place: Place, count: int, words: Names, at: int = 0) -> Any:
         name: _value(found, place[1:] if place[:1] == (name,) else None, count, words, at)
         for name, found in fields_of(kind)
     }
-    return kind(**values | {name: SENSIBLE[name] for name in SENSIBLE.keys() & values.keys()})
+    sensible = {name: value for name, value in SENSIBLE.items() if type(values.get(name)) is type(value)}
+    return kind(**values | sensible)
 
 
 def _value(kind: Any, place: Place | None, count: int, words: Names, at: int) -> Any:
@@ -134,10 +135,10 @@ def elements_of(value: Any) -> int:
 
 
 def frames(
-    kind: Any, version: int, existing: str, most_elements: int, most_bytes: int, is_thorough: bool = True
+    kind: Any, version: int, existing: str, most_elements: int, most_bytes: int, *labels: str
 ) -> Iterator[tuple[str, bytes]]:
     """Each with a line that says what it is: of so many elements that they are just taken, and one of as many
-    as there is room for. If it need not be thorough, only of the innermost array."""
+    as there is room for. With `labels`, only with these names, and only of the innermost array."""
     header = encode_request_header(RequestHeader(kind.API_KEY, version, 7, "costly"))
 
     def encoded(request: Any) -> bytes:
@@ -148,8 +149,12 @@ def frames(
         one, two = (encoded(made(kind, place, count, names(existing)[0])) for count in (1, 2))
         return len(one) < len(two)
 
-    for place in list(filter(is_there, arrays(kind)))[0 if is_thorough else -1 :]:
-        for words in names(existing):
+    chosen = [words for words in names(existing) if not labels or words.label in labels]
+    places = list(filter(is_there, arrays(kind)))
+    if not places:
+        yield "1 long", encoded(made(kind, (), 1, names(existing)[-1]))
+    for place in places[-1 if labels else 0 :]:
+        for words in chosen:
             one, more = made(kind, place, 1, words), made(kind, place, 11, words)
             size, each = len(encoded(one)), (len(encoded(more)) - len(encoded(one))) / 10
             if words.label == "long" and each < 1000:

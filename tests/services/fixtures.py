@@ -13,15 +13,18 @@ import pytest
 
 from tests.services.dray import DrayProcess
 from tests.services.servers import Server, new_server
-from tests.services.turns import too_long
+from tests.services.turns import ALLOWED_SECONDS, too_long
 
 
 @pytest.fixture(autouse=True)
-def no_turn_is_long() -> Iterator[None]:
+def no_turn_is_long(request: pytest.FixtureRequest) -> Iterator[None]:
     """No request may hold the event loop of a broker for long, in processor time. (By the clock on the wall
-    these machines say nothing.) What a broker does while it starts does not count."""
+    these machines say nothing.) What a broker does while it starts does not count. A module may have
+    closer bounds for its tests, `LONGEST_TURNS`."""
     yield
-    held_up = too_long(DrayProcess.held_up())
+    closer = getattr(request.module, "LONGEST_TURNS", {})
+    allowed = closer.get(request.function.__name__, ALLOWED_SECONDS)
+    held_up = too_long(DrayProcess.held_up(), allowed=allowed)
     assert not held_up, "\n".join(held_up)
 
 

@@ -34,9 +34,11 @@ def slowness() -> float:
     return max(1.0, statistics.median(once() for _ in range(9)) / _WORK_SECONDS)
 
 
-def too_long(lines: Iterable[str], slowness: Callable[[], float] = slowness) -> list[str]:
+def too_long(
+    lines: Iterable[str], slowness: Callable[[], float] = slowness, allowed: float = ALLOWED_SECONDS
+) -> list[str]:
     """Of a broker's complaints (name, colon, JSON), those that count. The machine is measured only if there
     are some."""
     complaints = list(lines)
-    bound = ALLOWED_SECONDS * slowness() if complaints else 0.0
+    bound = allowed * slowness() if complaints else 0.0
     return [line for line in complaints if json.loads(line[line.index("{") :])["seconds"] > bound]

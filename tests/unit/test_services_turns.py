@@ -11,6 +11,7 @@ LONG = 'drayd: {"seconds": 0.2, "event": "the event loop was held up"}'
 def test_a_turn_that_is_long_counts() -> None:
     assert too_long([SHORT, LONG], lambda: 1.0) == [LONG]
     assert too_long([SHORT, LONG], lambda: 0.2 / ALLOWED_SECONDS + 0.01) == []
+    assert too_long([SHORT, LONG], lambda: 1.0, allowed=0.1) == [SHORT, LONG]
 
 
 def test_the_machine_is_measured_only_where_there_is_something_to_judge() -> None:

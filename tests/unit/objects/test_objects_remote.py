@@ -199,3 +199,44 @@ async def test_what_a_process_that_died_left_of_its_trial_is_cleared_after_an_ho
     await check_access(store, runtime)
     assert [info async for info in store.list(TRIALS)] == []
     runtime.close()
+
+
+# --- what is believed
+
+
+class ETagged(WatchedStore):
+    """Says these ETags, one after the other."""
+
+    def __init__(self, *etags: str) -> None:
+        super().__init__()
+        self._etags = iter(etags)
+
+    async def put_async(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        await self._store.put_async(*arguments, **options)
+        return {"e_tag": next(self._etags), "version": None}
+
+
+PAGE = '"5f3-18c"'
+
+
+@pytest.mark.parametrize(
+    "etag", ['"0x8DCAB12CD34EF56"', "0x8DCAB12CD34EF56", '"9e107d9d372bb6826bd81d3542a419d6"']
+)
+async def test_a_put_is_believed_with_an_etag_like_the_first_one(etag: str) -> None:
+    """Of Azure it is no digest, and of a form that no server of pages has."""
+    runtime = SystemRuntime()
+    store = RemoteStore(ETagged(etag, etag, PAGE, "0x12"), runtime)  # type: ignore[arg-type]
+    await store.try_out("trial", b"x")
+    await store.put("a", [b"x"])
+    for _ in range(2):
+        with pytest.raises(ObjectError, match="the answer is not the store's"):
+            await store.put("b", [b"x"])
+    runtime.close()
+
+
+async def test_of_a_store_with_etags_of_its_own_any_is_believed() -> None:
+    runtime = SystemRuntime()
+    store = RemoteStore(ETagged("7", PAGE), runtime)  # type: ignore[arg-type]
+    await store.try_out("trial", b"x")
+    await store.put("a", [b"x"])
+    runtime.close()

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LISTED_AT_ONCE = 1000
-_DIGEST = re.compile(r'"?[0-9a-fA-F]{32}"?')
+_ETAGS = (re.compile(r'"?[0-9a-fA-F]{32}"?'), re.compile(r'"?0x[0-9A-F]{12,}"?'))
+"""A digest, as of S3 and most that speak it; a time, as of Azure. A server of pages has neither."""
 _JOINED_INLINE = 1024 * 1024
 
 
@@ -72,7 +73,7 @@ class RemoteStore:
         self._runtime = runtime
         self._settings = settings or RemoteSettings()
         self._puts, self._reads = UsualTimes(), UsualTimes()
-        self._has_digests = False
+        self._etags: re.Pattern[str] | None = None
         self.gives_versions: bool | None = None
         """Has the store named a version of what was put? None: not tried yet. Only that of S3 means that
         older ones are kept."""
@@ -111,7 +112,7 @@ class RemoteStore:
     def _believe(self, path: str, done: PutResult) -> None:
         """A page of something else on the way to the store says 200 too. (An answer without any ETag is an
         error of the client's own.)"""
-        if self._has_digests and not _DIGEST.fullmatch(done["e_tag"] or ""):
+        if self._etags is not None and not self._etags.fullmatch(done["e_tag"] or ""):
             raise ObjectError(
                 f"cannot put {path}: the answer is not the store's: its ETag is {done['e_tag']!r}"
             )
@@ -126,8 +127,8 @@ class RemoteStore:
             self._trial = None
 
     async def try_out(self, path: str, payload: bytes) -> ObjectInfo:
-        """Put a first object, see that it is there, and whether the store's ETags are digests (those of S3
-        are, and of most that speak it): then every later put has to be answered with one."""
+        """Put a first object, see that it is there, and what the store's ETags look like: every later put has
+        to be answered with such a one."""
         with translated_errors("put", path):
             done = await self._asked(
                 lambda: self._store.put_async(path, payload, use_multipart=False), len(payload), self._puts
@@ -138,7 +139,7 @@ class RemoteStore:
         if found is None or found.size != len(payload):
             raise ObjectError(f"{path} was put, and is not there: something else answers for the store")
         self.gives_versions = done["version"] is not None
-        self._has_digests = _DIGEST.fullmatch(done["e_tag"] or "") is not None
+        self._etags = next((form for form in _ETAGS if form.fullmatch(done["e_tag"] or "")), None)
         return found
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
