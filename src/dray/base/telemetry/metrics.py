@@ -155,6 +155,9 @@ class Metrics(ProcessMetrics):
     def __init__(self, *, process: bool = True) -> None:
         super().__init__(process=process)
         make = self.instruments
+        self.appends_held = make.gauge(
+            "dray_appends_held", "1 while the disk is full, and nothing is appended"
+        )
         self.connections_active = make.gauge("dray_connections_active", "Open client connections")
         self.connections_accepted = make.counter("dray_connections_accepted", "Connections accepted")
         self.connections_refused = make.counter(
