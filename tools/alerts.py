@@ -124,6 +124,21 @@ ALERTS: Final = (
         "{{ $labels.instance }} takes no record of what producers send it.",
     ),
     Alert(
+        "DrayDiskFull",
+        "max by (instance) (dray_appends_held) > 0",
+        "0m",
+        PAGE,
+        "The disk of {{ $labels.instance }} is full: nothing is appended.",
+    ),
+    Alert(
+        "DrayOffsetsFailing",
+        'sum by (instance, api) (rate(dray_errors_total{api=~"OffsetCommit|OffsetFetch", '
+        f'error=~"{_OURS}|COORDINATOR_NOT_AVAILABLE"}}[2m])) > 0',
+        "3m",
+        PAGE,
+        "{{ $labels.instance }} answers {{ $labels.api }} of groups with errors.",
+    ),
+    Alert(
         "DrayUnreadableValues",
         "sum by (instance, kind) (dray_unreadable_values) > 0",
         "1m",

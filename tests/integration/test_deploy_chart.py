@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import io
 import json
+import os
 import re
 import shutil
 import ssl
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,15 @@ from tests.services.helm import render, run_helm
 from tests.services.kubernetes import VERSIONS, refused_fields
 from tools import alerts, dashboards
 
+from dray.base.build import build_name
+from dray.base.runtime import SystemRuntime
+from dray.broker.cluster import AdvertisedListener, Broker
+from dray.broker.cluster.membership import encode_broker
 from dray.cli.main import load_command, main
+from dray.daemons.assembly.stores import open_metadata
 from dray.daemons.config import Settings, load
+from dray.metadata import keys
+from dray.metadata.contract import Put
 
 pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
 
@@ -292,6 +302,44 @@ def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tm
     probes = {kind: container(deployment)[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
     assert {probe["port"] for probe in probes.values()} == {port["name"]}
     assert [probe["path"] for probe in probes.values()] == ["/readyz", "/healthz"]
+
+
+def test_what_runs_beside_brokers_follows_them_in_an_upgrade(
+    objects: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    [deployment] = of_kind(objects, "Deployment")
+    assert "strategy" not in deployment["spec"], "the pod before works until the new one is ready"
+    [follows] = deployment["spec"]["template"]["spec"]["initContainers"]
+    config = tmp_path / "dray.yaml"
+    config.write_text(f"data_dir: {tmp_path}\n")
+
+    def said(*builds: str) -> str:
+        asyncio.run(register(config, builds))
+        variables = {"CONFIG": str(config), "FOLLOW_SECONDS": "0", "PATH": os.environ["PATH"]}
+        command = [sys.executable, *follows["command"][1:], *follows["args"]]
+        ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    ours = f"no broker is of another build than {build_name()}\n"
+    assert said() == ours
+    assert said(build_name(), build_name()) == ours
+    assert said(build_name(), "0.1.0+g0older00", "") == "not waited for any longer: brokers [1, 2]\n"
+    config.write_text("metadata: {engine: etcd, etcd: {endpoints: '127.0.0.1:1'}}\n")
+    assert "the brokers' builds cannot be read" in said()
+
+
+async def register(config: Path, builds: Sequence[str]) -> None:
+    settings = load(config, {}).settings
+    if settings.metadata.engine != "sqlite":
+        return
+    runtime = SystemRuntime(threads=1)
+    store = await open_metadata(settings, runtime)
+    for number, build in enumerate(builds):
+        broker = Broker(number, (AdvertisedListener("L", "h", 1),), build=build)
+        await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(number), encode_broker(broker))])
+    await store.close()
+    runtime.close()
 
 
 def test_a_store_that_is_away_restarts_nobody(objects: list[dict[str, Any]]) -> None:

@@ -78,6 +78,18 @@ CASES: dict[str, AlertCase] = {
         | growing('dray_partitions_acknowledged_total{instance="n"}', 1)
         | steady('dray_partitions_asked_total{instance="idle", api="Produce"}', 6),
     ),
+    "DrayDiskFull": AlertCase(
+        steady('dray_appends_held{instance="a"}', 1), steady('dray_appends_held{instance="a"}', 0)
+    ),
+    "DrayOffsetsFailing": AlertCase(
+        growing('dray_errors_total{instance="o", api="OffsetCommit", error="COORDINATOR_NOT_AVAILABLE"}', 6),
+        # A group that rebalances, or has another coordinator by now.
+        growing('dray_errors_total{instance="o", api="OffsetCommit", error="REBALANCE_IN_PROGRESS"}', 6)
+        | growing('dray_errors_total{instance="o", api="OffsetFetch", error="NOT_COORDINATOR"}', 6)
+        | growing(
+            'dray_errors_total{instance="o", api="FindCoordinator", error="COORDINATOR_NOT_AVAILABLE"}', 6
+        ),
+    ),
     "DrayUnreadableValues": AlertCase(
         steady('dray_unreadable_values{instance="a", kind="high watermark"}', 2),
         steady('dray_unreadable_values{instance="a", kind="topic"}', 0),

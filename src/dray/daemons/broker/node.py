@@ -116,6 +116,7 @@ class Node:
             keeper = parts.of(TallyKeeper)
             return None if keeper is None else keeper.held()
 
+        self.metrics.appends_held.follow(lambda: float(disk() is not None))
         return Health(
             {"serving": self._check_serving, **store_checks(parts.metadata, parts.objects, self._runtime)},
             self.metrics,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -32,6 +33,16 @@ from dray.kafka.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from dray.kafka.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from dray.kafka.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
 from dray.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.log.types import LogUnavailable, ObjectCorrupt
@@ -136,6 +147,21 @@ async def test_errors_of_other_requests_are_counted_wherever_they_stand(
         ("Metadata", "INVALID_TOPIC_EXCEPTION"): 1,
     }
     assert {outcome for _, outcome in counted.broker.observed} == {"error"}
+
+
+async def test_errors_of_committed_offsets_are_counted_by_partition(counted: Counted, topic: Topic) -> None:
+    partitions = [OffsetCommitRequestPartition(index, 1) for index in (0, 8, 9)]
+    commit = OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    )
+    await counted.broker.ask(commit, 8)
+    unknown = OffsetFetchRequestTopics(UUID(int=7), partition_indexes=[0, 1])
+    await counted.broker.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=[unknown])]), 10)
+    assert counted.found("dray_errors_total") == {
+        ("OffsetCommit", "UNKNOWN_TOPIC_OR_PARTITION"): 2,
+        ("OffsetFetch", "UNKNOWN_TOPIC_ID"): 2,
+    }
+    assert [outcome for _, outcome in counted.broker.observed] == ["error", "error"]
 
 
 def test_a_large_answer_is_looked_through_in_part() -> None:
