@@ -22,6 +22,7 @@ from tests.unit.log.harness import (
     values_in,
 )
 
+from dray.kafka.records import restore
 from dray.kafka.records.header import LEADER_EPOCH
 from dray.log import Log
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
@@ -79,6 +80,13 @@ async def fill(log: Log, count: int, size: int = 50) -> int:
     return stream
 
 
+async def fill_evenly(log: Log, count: int) -> int:
+    """The same, of 170 bytes each: with small segments two are one."""
+    [stream] = await log.create_streams(1)
+    await asyncio.gather(*[append(log, stream, batch_bytes([b"v" * 100])) for _ in range(count)])
+    return stream
+
+
 async def test_consumers_of_a_stream_share_what_is_read(log: Log, world: World, small_segments: None) -> None:
     stream = await fill(log, 10)
     reader = world.log(tail_cache_bytes=0)
@@ -102,26 +110,73 @@ async def test_two_readers_at_once_read_once(log: Log, world: World) -> None:
     assert len(world.objects.ranges_read) == 1
 
 
-async def test_the_next_segment_is_read_ahead(log: Log, world: World, small_segments: None) -> None:
-    stream = await fill(log, 6)
+async def test_two_answers_are_read_ahead(log: Log, world: World, small_segments: None) -> None:
+    """So that the second is read while the client takes the first apart."""
+    stream = await fill_evenly(log, 12)
     reader = world.log(tail_cache_bytes=0)
-    result = await read(reader, stream, 0, max_bytes=150)
-    assert [offset for offset, _ in values_in(result)] == [0]
+    for offset, segments_read in ((0, 3), (2, 4), (4, 5), (6, 6), (8, 6), (10, 6)):
+        result = await read(reader, stream, offset, max_bytes=400)
+        assert [offset for offset, _ in values_in(result)] == [offset, offset + 1], "a segment"
+        await asyncio.sleep(1)
+        assert len(world.objects.ranges_read) == segments_read
+
+
+async def test_who_takes_many_segments_has_as_many_read_ahead(
+    log: Log, world: World, small_segments: None
+) -> None:
+    stream = await fill_evenly(log, 40)
+    reader = world.log(tail_cache_bytes=0)
+    result = await read(reader, stream, 0, max_bytes=6 * 170)
+    assert [offset for offset, _ in values_in(result)] == list(range(6)), "three segments"
     await asyncio.sleep(1)
-    assert len(world.objects.ranges_read) == 2
+    assert len(world.objects.ranges_read) == 9
 
 
 async def test_who_takes_many_entries_has_as_many_read_ahead(log: Log, world: World) -> None:
     [stream] = await log.create_streams(1)
-    for number in range(6):  # one after another: an entry each
+    for number in range(8):  # one after another: an entry each
         await append(log, stream, batch_bytes([b"%d" % number * 100]))
     reader = world.log(tail_cache_bytes=0)
     assert len(values_in(await read(reader, stream, 0, max_bytes=400))) == 2
     await asyncio.sleep(1)
-    assert len(world.objects.ranges_read) == 4
+    assert len(world.objects.ranges_read) == 6
     assert [offset for offset, _ in values_in(await read(reader, stream, 2, max_bytes=400))] == [2, 3]
     await asyncio.sleep(1)
-    assert len(world.objects.ranges_read) == 6
+    assert len(world.objects.ranges_read) == 8
+
+
+async def test_what_is_read_is_checked_once_for_all_consumers(
+    log: Log, world: World, small_segments: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await fill_evenly(log, 16)
+    reader = world.log(tail_cache_bytes=0)
+    checked = []
+
+    def counted(buffer: bytearray, *places: Any) -> int:
+        checked.append(len(buffer))
+        return restore(buffer, *places)
+
+    monkeypatch.setattr(segments, "restore", counted)
+    for _ in range(3):
+        for offset in range(0, 16, 2):
+            assert (await read(reader, stream, offset, max_bytes=400)).size
+    assert len(checked) == 8
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_the_second_answer_ahead_pushes_out_none_that_was_read_ahead(
+    log: Log, world: World, small_segments: None, together: bool
+) -> None:
+    streams = [await fill_evenly(log, 16) for _ in range(3)]
+    reader = world.log(tail_cache_bytes=0, segment_cache_bytes=5 * 350)
+    for offset in range(0, 16, 2):
+        requests = [ReadRequest(stream, offset, 400) for stream in streams]
+        for some in [requests] if together else [[request] for request in requests]:
+            found = await reader.fetch(some, min_bytes=1, max_bytes=EVERYTHING, max_wait_ms=0)
+            assert [len(values_in(result)) for result in found] == [2] * len(some)
+            await asyncio.sleep(1)
+    ranges = world.objects.ranges_read
+    assert len(ranges) == len(set(ranges)) == 3 * 8, "nothing is read twice"
 
 
 async def test_streams_side_by_side_in_an_object_are_read_in_one_call(
@@ -400,16 +455,28 @@ async def test_too_little_is_not_answered_before_the_rest_is_there(log: Log, wor
 
 async def test_what_was_dropped_before_it_was_served_is_waited_for(log: Log, world: World) -> None:
     """Or a consumer could be told for ever to ask again."""
-    reader, streams = await cold_and_warm(log, world, segment_cache_bytes=300)
+    reader, streams = await cold_and_warm(log, world, segment_cache_bytes=500)
     assert await both(reader, streams) == [0, 1]
-    others = await log.create_streams(3)
-    for stream in others:
-        await append(log, stream, batch_bytes([b"y" * 100]))
+    [large] = await log.create_streams(1)
+    await append(log, large, batch_bytes([b"y" * 350]))
     await asyncio.sleep(1)
-    for stream in others:
-        await read(reader, stream, 0)  # the cache is full of others now
-    await read(reader, streams[1], 0)
+    assert await both(reader, [large, streams[1]]) == [0, 1]
+    await asyncio.sleep(1)  # there is no room for anything beside it
+    for stream in (large, streams[1]):
+        assert (await read(reader, stream, 0)).size
     assert await both(reader, streams) == [1, 1]
+
+
+async def test_what_was_served_goes_before_what_was_read_ahead(log: Log, world: World) -> None:
+    reader, streams = await cold_and_warm(log, world, segment_cache_bytes=350)
+    assert await both(reader, streams) == [0, 1]
+    await asyncio.sleep(1)
+    [other] = await log.create_streams(1)
+    await append(log, other, batch_bytes([b"y" * 100]))
+    assert (await read(reader, other, 0)).size
+    before = len(world.objects.ranges_read)
+    assert (await read(reader, streams[0], 0)).size
+    assert len(world.objects.ranges_read) == before, "it was in memory"
 
 
 async def test_what_could_not_be_read_is_waited_for(log: Log, world: World) -> None:

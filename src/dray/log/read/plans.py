@@ -143,15 +143,18 @@ class WalPlan:
         return views
 
     def read_ahead(self) -> None:
-        last = self.slices[-1]
-        if last.end == len(last.layout.starts):
-            self.source.read_ahead_from(self.request.stream, last.entry.end, self.size)
-            return
-        number = last.layout.segment_of(last.end)
-        if last.layout.segments[number].first < last.end:
-            number += 1  # some of it was taken: it is in memory
-        if number < len(last.layout.segments):
-            self.source.segments.read_ahead(last.layout, number)
+        """Two answers of this size, so that the second is read while the client takes the first apart; one,
+        where the second would push out what nobody was served yet."""
+        last, segments = self.slices[-1], self.source.segments
+        size = 2 * self.size
+        if not segments.has_room(size):
+            size = self.size
+        if last.end < len(last.layout.starts):
+            number = last.layout.segment_of(last.end)
+            if last.layout.segments[number].first < last.end:
+                number += 1  # some of it was taken: it is in memory
+            size -= segments.read_ahead(last.layout, size, number)
+        self.source.read_ahead_from(self.request.stream, last.entry.end, size)
 
 
 @dataclass(slots=True)

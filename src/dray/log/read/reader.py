@@ -332,7 +332,7 @@ class StreamReader:
             if entry.is_outside:
                 self.outside.read_ahead(entry, self.leader_epoch(stream))
                 return
-            size -= self.segments.read_ahead(self.segments.layout(entry, stream, self.leader_epoch))
+            size -= self.segments.read_ahead(self.segments.layout(entry, stream, self.leader_epoch), size)
             offset = entry.end
 
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:

@@ -44,11 +44,12 @@ class Block:
     """A buffer that was read in one call, and the segments in it. It is in memory as long as any of them
     is, so they come and go together."""
 
-    __slots__ = ("segments", "size", "used")
+    __slots__ = ("segments", "size", "unserved", "used")
 
     def __init__(self, size: int, used: int) -> None:
         self.size = size
         self.used = used
+        self.unserved = 0  # segments
         self.segments: list[Segment] = []
 
 
@@ -135,9 +136,12 @@ class SegmentReader:
         self._cache_bytes = cache_bytes
         self._layouts: OrderedDict[tuple[str | UUID, int, int], EntryLayout] = OrderedDict()
         self._layouts_size = 0
-        self._kept: OrderedDict[Block, None] = OrderedDict()  # the longest unused first
+        self._kept: OrderedDict[Block, None] = OrderedDict()  # served: the longest unused first
+        self._ahead: OrderedDict[Block, None] = OrderedDict()  # not all of it was served yet: these go last
+        self._ahead_size = 0
         self._wanted: dict[str, list[Segment]] = {}  # by the object's path, in this turn of the loop
         self._size = 0
+        self._coming = 0  # bytes of segments that are being read
         self._round = 0
 
     @property
@@ -171,8 +175,9 @@ class SegmentReader:
         """Drop what was not used between the last three calls."""
         while self._layouts and next(iter(self._layouts.values())).used < self._round - 1:
             self._drop_layout()
-        while self._kept and next(iter(self._kept)).used < self._round - 1:
-            self._drop_block()
+        for blocks in (self._kept, self._ahead):
+            while blocks and next(iter(blocks)).used < self._round - 1:
+                self._drop_block(blocks)
         self._round += 1
 
     def ready(self, layout: EntryLayout, first: int, end: int) -> list[memoryview] | None:
@@ -207,12 +212,22 @@ class SegmentReader:
             views += layout.views(segment, await self._data(layout, segment), first, end)
         return views
 
-    def read_ahead(self, layout: EntryLayout, number: int = 0) -> int:
-        """Start reading a segment that will be wanted next; its length."""
-        segment = layout.segments[number]
-        if segment.data is None and segment.loading is None and layout.carried is None:
-            self._load(layout, segment)
-        return segment.length
+    def has_room(self, size: int) -> bool:
+        """May so much be read without pushing out what was read and not served yet?"""
+        return self._ahead_size + self._coming + size <= self._cache_bytes
+
+    def read_ahead(self, layout: EntryLayout, size: int, first: int = 0) -> int:
+        """Start reading the segments from `first` on that will be wanted next, about so many bytes. How many
+        bytes these are."""
+        found = 0
+        for number in range(first, len(layout.segments)):
+            if found >= size:
+                break
+            segment = layout.segments[number]
+            if segment.data is None and segment.loading is None and layout.carried is None:
+                self._load(layout, segment)
+            found += segment.length
+        return found
 
     def is_coming(self, layout: EntryLayout, first: int, end: int) -> bool:
         """Will these batches be in memory when the client asks again? If so, it may be answered without them,
@@ -222,34 +237,50 @@ class SegmentReader:
         return all(layout.segments[number].loads <= 1 for number in numbers)
 
     def _use(self, segment: Segment) -> None:
+        block = segment.block
+        if block is not None:
+            block.used = self._round
+            block.unserved -= segment.loads > 0
+            if block in self._ahead and not block.unserved:
+                del self._ahead[block]
+                self._ahead_size -= block.size
+                self._kept[block] = None
+            elif not block.unserved:
+                self._kept.move_to_end(block)
         segment.loads = 0
-        if segment.block is not None:
-            segment.block.used = self._round
-            self._kept.move_to_end(segment.block)
 
     async def _data(self, layout: EntryLayout, segment: Segment) -> memoryview:
-        segment.loads = 0
         if layout.carried is not None:
+            segment.loads = 0
             carried = _restored_carried(layout, segment)
             if carried is None:
                 raise ObjectCorrupt(f"{layout.path}: what it carries is not what was stored")
             return carried
-        if segment.data is not None:
-            return segment.data
-        loading = segment.loading
-        if loading is None:
-            loading = self._load(layout, segment)
-        return await asyncio.shield(loading)  # others wait for it too
+        if segment.data is None:
+            segment.loads = 0
+            loading = segment.loading
+            if loading is None:
+                loading = self._load(layout, segment)
+            data = await asyncio.shield(loading)  # others wait for it too
+        else:
+            data = segment.data
+        self._use(segment)
+        return data
 
     def _load(self, layout: EntryLayout, segment: Segment) -> asyncio.Future[memoryview]:
         loop = asyncio.get_running_loop()
         loading: asyncio.Future[memoryview] = loop.create_future()
         segment.loading = loading
         segment.loads += 1
+        self._coming += segment.length
+        loading.add_done_callback(partial(self._came, segment.length))
         if not self._wanted:
             loop.call_soon(self._read_wanted)
         self._wanted.setdefault(layout.path, []).append(segment)
         return loading
+
+    def _came(self, size: int, _: asyncio.Future[memoryview]) -> None:
+        self._coming -= size
 
     def _read_wanted(self) -> None:
         wanted, self._wanted = self._wanted, {}
@@ -319,16 +350,23 @@ class SegmentReader:
             loading.set_result(data)
         segment.data, segment.block = data, block
         block.segments.append(segment)
+        block.unserved += segment.loads > 0
 
     def _keep(self, block: Block) -> None:
-        self._kept[block] = None
         self._size += block.size
-        while self._size > self._cache_bytes and self._kept:
-            self._drop_block()
+        if block.unserved:
+            self._ahead[block] = None
+            self._ahead_size += block.size
+        else:
+            self._kept[block] = None
+        while self._size > self._cache_bytes:
+            self._drop_block(self._kept or self._ahead)
 
-    def _drop_block(self) -> None:
-        block, _ = self._kept.popitem(last=False)
+    def _drop_block(self, blocks: OrderedDict[Block, None]) -> None:
+        block, _ = blocks.popitem(last=False)
         self._size -= block.size
+        if blocks is self._ahead:
+            self._ahead_size -= block.size
         for segment in block.segments:
             segment.data = segment.block = None
 
