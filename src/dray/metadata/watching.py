@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dray.base.runtime import KeptTask, Runtime, keep_running
 from dray.base.runtime.logger import get_logger
 from dray.metadata.contract import MARK, Change, MetadataError, MetadataStore
+from dray.metadata.keys import WATCHED
 
 PENDING_KEYS = 8192
 """How many keys one watcher may lag behind before they melt into a single `Change(None)`."""
@@ -27,8 +28,8 @@ class _Watcher:
         self.keys: dict[str, None] = {}
         self.waiting: asyncio.Future[None] | None = None
 
-    def tell(self, keys: Iterable[str] | None) -> None:
-        if keys is None:
+    def tell(self, keys: Iterable[str] | None, others: bool = False) -> None:
+        if keys is None or (others and self.endings != WATCHED):
             self.anything = True
         elif not self.anything:
             if self.endings:
@@ -66,10 +67,11 @@ class WatchHub:
     def watched(self, domain: int) -> bool:
         return domain in self._watchers
 
-    def publish(self, domain: int, keys: Iterable[str] | None) -> None:
-        """These keys of the domain changed; None: there is no telling which."""
+    def publish(self, domain: int, keys: Iterable[str] | None, *, others: bool = False) -> None:
+        """These keys of the domain changed; None: there is no telling which. `others`: and some that are not
+        named, but of those with the endings `WATCHED` all are."""
         for watcher in self._watchers.get(domain, ()):
-            watcher.tell(keys)
+            watcher.tell(keys, others)
 
     def interrupt(self) -> None:
         """Changes may have gone unseen: everybody re-reads."""

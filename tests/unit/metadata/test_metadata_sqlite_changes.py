@@ -13,6 +13,7 @@ import pytest
 
 from dray.base.runtime import SystemRuntime
 from dray.base.runtime.workers import PollingThread
+from dray.metadata import keys
 from dray.metadata.contract import Change, DeleteRange, Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import changes as changes_module
@@ -54,6 +55,20 @@ class TailRecorder:
         self._changes.clear()
         return told
 
+    def steps(self) -> int:
+        """Of SQLite's machine, to find what is new."""
+        connection, steps = self._tail._connection, 0
+        assert connection is not None
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+
+        connection.set_progress_handler(step, 1)
+        assert self.changes()
+        connection.set_progress_handler(None, 1)
+        return steps
+
     def close(self) -> None:
         self._tail.close()
 
@@ -75,6 +90,41 @@ async def test_it_starts_with_anything_and_then_names_the_keys(
     await stores[1].write(1, [Put("/c", b"")])
     assert tail.changes() == [[(0, "/a\n/b"), (1, "/c")]]
     assert tail.changes() == []
+
+
+async def test_what_is_new_costs_the_same_beside_many_older_changes(stores: list[SqliteStore]) -> None:
+    """Asked for both ends of the table at once, SQLite reads all of it, at every commit of others."""
+    tail = TailRecorder(stores[0])
+    tail.changes()
+    steps = []
+    for older in (5, 500):
+        for number in range(older):
+            await stores[1].write(0, [Put(f"/{number}", b"")])
+        tail.changes()
+        await stores[1].write(0, [Put("/new", b"")])
+        steps.append(tail.steps())
+    assert steps[1] == steps[0] > 0
+    tail.close()
+
+
+async def test_a_commit_of_a_thousand_partitions_is_one_change(stores: list[SqliteStore]) -> None:
+    """Who follows where streams end is told which: "anything" would have all of them read. Who follows all
+    keys is told that there were others."""
+    tail = TailRecorder(stores[0])
+    tail.changes()
+    streams = [1 << 40 | number for number in range(1000)]
+    marks = [keys.high_watermark(stream) for stream in streams]
+    filed = [keys.index_entry(stream, 1 << 30, 1 << 40) for stream in streams]
+    ends, everything = stores[0].watch(0, keys.WATCHED), stores[0].watch(0)
+    assert [await anext(ends), await anext(everything)] == [Change(None)] * 2
+    await stores[1].write(0, [Put(key, b"") for key in filed + marks])
+    assert tail.changes() == [[(0, "\n".join(["", *marks]))]]
+    async with asyncio.timeout(60):
+        assert [(await anext(ends)).key for _ in marks] == marks
+        assert await anext(everything) == Change(None)
+    for watch in (ends, everything):
+        await watch.aclose()
+    tail.close()
 
 
 async def test_it_does_not_repeat_what_its_own_store_wrote(stores: list[SqliteStore]) -> None:
@@ -106,7 +156,7 @@ async def test_too_many_keys_to_name(stores: list[SqliteStore], tail: TailRecord
     length = CHANGE_KEYS_LENGTH // 100
     await stores[0].write(0, [Put("/" + f"{number:03d}" * (length // 3), b"") for number in range(101)])
     await stores[0].write(0, [DeleteRange("/", "0")])
-    assert tail.changes() == [[(0, None), (0, None)]]
+    assert tail.changes() == [[(0, ""), (0, None)]], "none that says where a stream ends"
 
 
 async def test_after_a_failure_anything_may_have_changed(

@@ -266,7 +266,8 @@ class ForeignChanges:
                 self._hub.interrupt()
             else:
                 for domain, keys in news:
-                    self._hub.publish(domain, None if keys is None else keys.split("\n"))
+                    names = None if keys is None else keys.split("\n")
+                    self._hub.publish(domain, names, others=names is not None and not names[0])
 
         def publish(news: list[tuple[int, str | None]] | None) -> None:
             _soon(loop, deliver, news)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from dray.base.runtime.workers import Afterwards, WorkItem
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded
-from dray.metadata.keys import WAL
+from dray.metadata.keys import WAL, WATCHED
 from dray.metadata.sqlite.changes import Neighbours
 from dray.metadata.sqlite.group import Group, Place, conditional_places
 from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code, failure
@@ -310,10 +310,16 @@ def _put_arguments(puts: dict[Place, tuple[bytes, int, int | None]]) -> Iterator
 
 
 def _joined(keys: Iterable[str] | None) -> str | None:
+    """What a change names: all keys; an empty one and those of the beginnings and ends of streams, where all
+    are too many; or nothing."""
     if keys is None:
         return None
-    text = "\n".join(keys)
-    return text if len(text) <= CHANGE_KEYS_LENGTH else None
+    names = list(keys)
+    for some in (names, ["", *(name for name in names if name.endswith(WATCHED))]):
+        text = "\n".join(some)
+        if len(text) <= CHANGE_KEYS_LENGTH:
+            return text
+    return None
 
 
 # --- the engine's half of a session: acts that ride in a group's transaction
