@@ -30,7 +30,7 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "pack without staging": 0,
     "a pack aims again after a clear no": 17,
     "pack without a job": 5,
-    "a job that moved is not ours": 136,
+    "a job that moved is not ours": 398,
     "pack covered entries": 3,
     "abandon a pack": 0,
     "abandon a pack with its reference": 0,

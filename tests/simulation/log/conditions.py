@@ -114,6 +114,8 @@ class LogConditions:
         )
         look = random.choice((0.02, 0.1, 0.4))
         across = random.random() < 0.5
+        few = 2 if carry.pack_entries == 500 else 0
+        carry = replace(carry, few_entries=few, few_seconds=3 * carry.pack_seconds)
         # Without a draw of its own, so that the schedules of other runs stay as they are.
         carry = replace(carry, across_domains=across, wait_after=0 if carry.pack_entries == 1 else 8)
         # No rule rests on these two: a hint may be followed long before it is put again.

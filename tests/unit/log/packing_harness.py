@@ -18,7 +18,7 @@ from dray.metadata import keys
 
 ORPHAN = 30.0
 DAY_MS = 24 * 3_600_000
-LIMITS = replace(EMBEDDED, entry_bytes=0, pack_entries=3, pack_seconds=600.0)
+LIMITS = replace(EMBEDDED, entry_bytes=0, pack_entries=3, pack_seconds=600.0, few_entries=0)
 VALUES = [b"a", b"b", b"c", b"d"]
 READ = list(enumerate(VALUES))
 STANDING_SECONDS = LIMITS.standing_seconds

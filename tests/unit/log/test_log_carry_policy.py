@@ -26,7 +26,11 @@ LIMITS = CarryLimits(
     pack_bytes=2000,
     pack_entries=5,
     pack_seconds=60.0,
+    few_entries=0,
 )
+
+
+FEW = replace(LIMITS, pack_entries=500, few_entries=3, few_seconds=300.0)
 
 
 class Lane:
@@ -221,6 +225,31 @@ def test_streams_are_packed_by_size_entries_and_age() -> None:
     for stream in range(4, 9):
         backlog.add(stream, 1, 53.0)
     assert backlog.due(53.0) == [2, 3, 4, 5, 6, 7, 8], "the oldest first; one that has but a head waits"
+
+
+def test_a_stream_with_few_entries_is_packed_later() -> None:
+    backlog = CarriedBacklog(FEW)
+    for stream, entries in ((1, 2), (2, 3)):
+        for _ in range(entries):
+            backlog.add(stream, 10, 0.0)
+    assert backlog.due(60.0) == [2], "a pack costs much more than two appends"
+    assert (backlog.is_old(1, 299.0), backlog.is_old(1, 300.0)) == (False, True)
+
+
+def test_a_trickle_into_many_streams_is_packed_at_a_third_of_the_bound() -> None:
+    backlog = CarriedBacklog(replace(FEW, backlog=9000))
+    for stream in range(6):
+        for _ in range(2):
+            backlog.add(stream, 200, 0.0)
+    for _ in range(7):
+        backlog.add(6, 200, 0.0)
+    assert FEW.pack_bytes <= backlog.filed < 3000
+    assert backlog.due(1.0) == [6], "it alone is worth a pack"
+    for stream in range(7, 12):
+        for _ in range(2):
+            backlog.add(stream, 200, 0.0)
+    assert backlog.filed >= 3000
+    assert len(backlog.due(1.0)) == 12
 
 
 def test_what_is_much_does_not_wait_for_a_look() -> None:

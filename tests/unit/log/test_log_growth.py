@@ -63,6 +63,10 @@ class CountingStore(ScriptedStore):
         self.asked["barrier"] += 1
         await super().barrier(domain)
 
+    async def write(self, domain: int, operations: Any) -> Any:
+        self.asked["write"] += 1
+        return await super().write(domain, operations)
+
     async def mark(self, domain: int, name: str) -> None:
         self.asked["mark"] += 1
         self._hub.publish(domain, [name])
@@ -346,7 +350,7 @@ async def test_objects_of_one_partition_are_asked_about_together(world: World) -
 
 @pytest.mark.parametrize("partitions", [20, 400])
 async def test_heads_that_cannot_be_packed_are_not_read(world: World, partitions: int) -> None:
-    carry = replace(EMBEDDED, pack_bytes=2_000, pack_entries=100)
+    carry = replace(EMBEDDED, pack_bytes=2_000, pack_entries=100, few_entries=0)
     world.settings = replace(world.settings, carry=carry, pack_look_seconds=1e9)
     reading = Reading(world)
     reading.log.carry(True)
@@ -364,6 +368,26 @@ async def test_heads_that_cannot_be_packed_are_not_read(world: World, partitions
     for rounds in reading.log._packing:
         await rounds.run()
     assert 0 < reading.store.asked.total() <= 40, "one stream is packed, and no other is looked at"
+
+
+@pytest.mark.parametrize("minutes", [1, 3, 10])
+async def test_a_trickle_is_packed_by_fewer_requests_than_it_was_appended_by(
+    world: World, minutes: int
+) -> None:
+    """A pack takes about a dozen for each stream: so it waits for entries, and at most for fifty minutes."""
+    world.settings = replace(world.settings, carry=EMBEDDED, pack_look_seconds=1e9)
+    reading, appends = Reading(world), 120 // minutes
+    reading.log.carry(True)
+    streams = await reading.log.create_streams(20)
+    asked: Counter[str] = Counter()
+    for _ in range(appends):
+        await asyncio.gather(*(append(reading.log, stream, batch_bytes([b"v"])) for stream in streams))
+        await asyncio.sleep(60 * minutes)
+        reading.store.forget()
+        for rounds in reading.log._packing:
+            await rounds.run(follows=False)
+        asked += reading.store.asked
+    assert 0 < asked.total() <= len(streams) * max(appends, 2 * 14)
 
 
 @pytest.mark.parametrize("partitions", [200, 600])

@@ -49,6 +49,9 @@ class CarryLimits(InlineLimits):
     # Packing: entries of a stream, and the age of the oldest.
     pack_entries: int = 512
     pack_seconds: float = 600.0
+    # A pack takes a dozen requests for each stream. So of a stream with few entries it waits for longer.
+    few_entries: int = 32
+    few_seconds: float = 3000.0  # before others follow its hint
     # The hint at a stream is put again after so long, and followed by others when it has stood for so long.
     hint_seconds: float = 1800.0
     standing_seconds: float = 3600.0
@@ -158,20 +161,29 @@ class CarriedBacklog:
 
     def is_much(self, stream: int) -> bool:
         """Is so much carried that a pack should not wait for the next look? A head counts for nothing: it is
-        filed by the next append, and a pack takes it only once it is old."""
+        filed by the next append, and a pack takes it only once it is old. Streams with few entries are packed
+        when the backlog is a third of its bound: else a trickle into many would be packed one by one."""
         limits, found = self.limits, self._streams.get(stream)
         if found is None or not found.filed:
             return False
+        enough = limits.pack_bytes
+        if found.entries < limits.few_entries:
+            enough = max(enough, limits.backlog // 3)
         return (
-            self.filed >= limits.pack_bytes
+            self.filed >= enough
             or found.entries >= limits.pack_entries
             or found.filed >= limits.stream_backlog // 2
         )
 
     def is_old(self, stream: int, now: float) -> bool:
         """Has something of the stream waited for long? Then its head is packed too."""
-        found = self._streams.get(stream)
-        return found is not None and now - found.since >= self.limits.pack_seconds
+        limits, found = self.limits, self._streams.get(stream)
+        if found is None:
+            return False
+        enough = limits.pack_seconds
+        if found.entries < limits.few_entries:
+            enough = max(enough, limits.few_seconds)
+        return now - found.since >= enough
 
 
 class SmallBatchRate:

@@ -11,7 +11,7 @@ collector decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -137,9 +137,7 @@ class Packer:
         await self._store.barrier(stream)
         view = await self._view(stream)
         if seal and view is not None and _has_carried_head(view):
-            sealed = view.high_watermark.value.sealed()
-            await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
-            view = await self._view(stream)
+            view = await self._sealed(stream, view)
         await self._count(stream, view)
         if job.version == 0 or job.value.state is not JobState.DONE:
             return None  # a pack is never aimed at a job that is not there: a collector could not fence it
@@ -147,6 +145,18 @@ class Packer:
         inputs = await self._beside(len(carried), self._cut, carried, room)
         references = await self._beside(len(inputs), _references, inputs)
         return PackAim(job, inputs, references) if inputs else None
+
+    async def _sealed(self, stream: int, view: StreamView) -> StreamView | None:
+        """With its head filed. If all of that applied, it is what was read and the head; else it is read."""
+        sealed = view.high_watermark.value.sealed()
+        write = self._store.advance(stream, view.high_watermark, sealed)
+        outcomes = await self._store.write(stream, write)
+        head = view.high_watermark.value.head
+        if head is None or not all(outcome.applied for outcome in outcomes):
+            return await self._view(stream)
+        moved, filed = outcomes
+        entries = [*view.entries, Versioned(head, filed.version)]
+        return replace(view, high_watermark=Versioned(sealed, moved.version), entries=entries)
 
     def _cut(self, carried: Entries, room: int) -> Entries:
         """The oldest run that adjoins, is of one day, and fits."""

@@ -303,8 +303,9 @@ class Retention:
     async def _sweep(self, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
         await sweep(self._store, stream, dead)
 
-    async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
-        """Take the next step of an unfinished job. Any process may have begun it."""
+    async def carry_on(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
+        """Take the next step of an unfinished job. Any process may have begun it. The job as it is then, or
+        None: it has to be read."""
         match job.value.awaits:
             case Awaits.START if job.value.state is JobState.RETAIN:
                 await self._retain(stream, job)
@@ -320,9 +321,10 @@ class Retention:
                 await self._store.perform(stream, job, advance(stream, job.value, InTable()))
             case _:
                 try:
-                    await self._swap.step(stream, job)
+                    return await self._swap.step(stream, job)
                 except SwapImpossible as error:
                     raise StreamClosed(f"stream {stream} is closed") from error
+        return None
 
     async def finish(self, stream: int, job: Versioned[Job]) -> Versioned[Job]:
         """Carry a job on to its end, if nothing is in the way; the stream's job as it is then."""
@@ -330,11 +332,12 @@ class Retention:
         for _ in range(_STEPS):
             if job.value.state is JobState.DONE or job.value.number != number:
                 break
+            moved: Versioned[Job] | None = None
             try:
-                await self.carry_on(stream, job)
+                moved = await self.carry_on(stream, job)
             except Ambiguous:
                 await self._store.barrier(stream)
-            job = await self._store.job(stream)
+            job = moved or await self._store.job(stream)
         return job
 
     async def _retain(self, stream: int, job: Versioned[Job]) -> None:
