@@ -256,6 +256,20 @@ async def test_records_are_deleted_by_what_is_deleted(aged: Reading, world: Worl
     assert (aged.store.read, aged.store.most) <= (8 * PAGE, PAGE)
 
 
+async def test_what_is_deleted_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_PAGE", PAGE)
+    reading = Reading(world)
+    [stream] = await reading.log.create_streams(1)
+    for _ in range(10 * PAGE):
+        await append(reading.log, stream, batch_bytes([b"v"]))
+    await asyncio.sleep(1)
+    reading.store.forget()
+    assert await reading.log.delete_records(stream, 10 * PAGE - 1) == 10 * PAGE - 1
+    await asyncio.sleep(1)
+    assert len(world.keys(keys.offset_index(stream))) <= 1
+    assert reading.store.read <= 14 * PAGE
+
+
 async def test_whoever_deletes_records_waits_for_the_start_alone(aged: Reading) -> None:
     held = aged.store.hold("write", "/offset-index/")
     assert await aged.log.delete_records(aged.stream, AGED) == AGED

@@ -214,7 +214,7 @@ class StartSeen:
 @dataclass(frozen=True, slots=True)
 class EntriesSeen:
     entries: Sequence[Versioned[IndexEntry]]  # of the stream, from the oldest on
-    most_operations: int  # of one write
+    most: int  # of one write: each takes up to two operations
 
 
 Event = (
@@ -360,11 +360,10 @@ def _raise(stream: int, job: Job, event: StartSeen) -> JobStep:
 
 def _delete_below(stream: int, job: Job, event: EntriesSeen) -> JobStep:
     operations: list[Operation] = []
-    for entry in event.entries:
-        if entry.value.end > job.threshold or len(operations) >= event.most_operations:
-            break
-        operations += removal(stream, entry.value)
-    there_is_more = len(operations) >= event.most_operations
+    below = [entry.value for entry in event.entries[: event.most] if entry.value.end <= job.threshold]
+    for entry in below:
+        operations += removal(stream, entry)
+    there_is_more = len(below) >= event.most
     return JobStep(operations, None if there_is_more else job.moved(JobState.DONE))
 
 
