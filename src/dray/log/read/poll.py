@@ -115,8 +115,11 @@ class Poller:
                 doubted = self._hearing.now()
                 grown = [request for request in requests if request.stream in waiter.woken]
                 unheard |= await self._ask_outdated(grown if plans.are_empty else requests)
-            results = await self._read(plans.found, unheard, min_bytes)
-        _keep_to(allowed, results)
+            if plans.are_empty and not unheard:
+                results = _nothing(plans.found)
+            else:
+                results = await self._read(plans.found, unheard, min_bytes)
+                _keep_to(allowed, results)
         self._observer.fetched(self._runtime.monotonic() - started - slept)
         return results
 
@@ -408,6 +411,14 @@ def _planned(plans: Sequence[ReadPlan | ReadResult], allowed: int) -> int:
 
 def _without_records(plan: ReadPlan | ReadResult) -> ReadPlan | ReadResult:
     return plan if isinstance(plan, ReadResult) else EmptyPlan(plan.request, plan.bounds)
+
+
+def _nothing(plans: Sequence[ReadPlan | ReadResult]) -> list[ReadResult]:
+    """Of plans of nothing: there is nothing to read, and nothing to cut."""
+    return [
+        plan if isinstance(plan, ReadResult) else ReadResult([], 0, plan.bounds.end, plan.bounds.start)
+        for plan in plans
+    ]
 
 
 def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:
