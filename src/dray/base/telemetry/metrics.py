@@ -228,7 +228,9 @@ class Metrics(ProcessMetrics):
         self.tail_cache_bytes = make.gauge("dray_tail_cache_bytes", "Bytes held by the tail cache")
 
     def _define_log(self, make: Instruments) -> None:
-        self.appends_held = make.gauge("dray_appends_held", "1 while the disk is full, and nothing is appended")
+        self.appends_held = make.gauge(
+            "dray_appends_held", "1 while the disk is full, and nothing is appended"
+        )
         self.wal_flush_bytes = make.histogram("dray_wal_flush_bytes", "Size of WAL objects written", BYTES)
         self.wal_flush_seconds = make.histogram(
             "dray_wal_flush_seconds", "From closing a WAL object to its upload being durable", SECONDS
