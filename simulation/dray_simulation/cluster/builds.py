@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dray.broker.cluster import levels
+from dray.broker.cluster.clock_guard import StoredBeat, encode_beat
 from dray.broker.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
 from dray.broker.groups.coordinator.storage import GroupKind, decode_record
 from dray.broker.groups.offsets import CommittedOffset
@@ -104,8 +105,10 @@ class Builds:
     def found(self) -> None:
         """An older build has made the cluster."""
         cluster = ClusterInfo("made-by-an-older-build", self._world.conditions.domains, 0)
-        put = Put(keys.CLUSTER, encode_cluster(cluster))
-        self._world.state.apply(keys.CLUSTER_DOMAIN, [put], None, self._world.now())
+        puts = [Put(keys.CLUSTER, encode_cluster(cluster))]
+        if self._world.conditions.older_compactors and self._world.conditions.level_wait is not None:
+            puts.append(Put(keys.clock("older"), encode_beat(StoredBeat("older", 0, stepped=False))))
+        self._world.state.apply(keys.CLUSTER_DOMAIN, puts, None, self._world.now())
 
     def apply(self, *, older: bool) -> Apply:
         """How a process of that build writes."""

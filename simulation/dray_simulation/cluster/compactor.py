@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dray.broker.cluster import ClockGuard, ProcessDescription
+from dray.broker.cluster.levels import NEWEST
 from dray.broker.topics.live import StoredTopics
 from dray.daemons.assembly.settings import compaction_settings, log_settings
 from dray.daemons.config import Settings
@@ -122,7 +123,7 @@ class ClusterCompactor:
                 runtime,
                 machine=self.name,
                 tolerance=tolerance,
-                reads=world.builds.level_read(older=older),
+                reads=None if older and not world.builds.upgraded else NEWEST,  # from before levels
                 process=ProcessDescription("compactor", "simulated"),
             )
             runtime.context().run(clocks.start)

@@ -234,6 +234,9 @@ class ClusterWorld:
     async def start(self) -> None:
         if self.builds.are_two:
             self.builds.found()
+        if self.conditions.level_wait is not None:  # the older one is there first
+            for place in self.conditions.older_brokers:
+                await self.brokers[place].up()
         await asyncio.gather(*(broker.up() for broker in self.brokers))
 
     @property
