@@ -22,6 +22,7 @@ from dray.inspection.sql.tail import TailReader
 from dray.inspection.storage.tables import ClusterTables, TopicTails
 from dray.log import Log, LogSettings
 from dray.metadata.memory import MemoryStore
+from dray.migration.entries.kind import ForeignEntries
 from dray.objects.memory import MemoryObjects
 from dray.tables.contract import TableSnapshot
 from dray.tables.iceberg.locations import Locations
@@ -120,7 +121,10 @@ async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
         await append(log, stored.streams[0], data)
 
     def reader(most: int) -> TailReader:
-        return TailReader(store, objects, runtime, 2, settings, most)
+        def outside() -> ForeignEntries:
+            return ForeignEntries(objects, runtime, {}, most)
+
+        return TailReader(store, objects, runtime, 2, settings, outside, most)
 
     yield Behind(tmp_path, log, stored, reader)
     await log.stop()

@@ -14,14 +14,26 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import pytest
+from tests.services import compaction_cluster
+from tests.services.attached_log import CACHE_BYTES
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes
 from tests.unit.log.parquet_harness import compact, entries_of, seal, thin
+from tests.unit.migration.entries.foreign_harness import Source, kafka, written
+from tests.unit.tables.compaction.foreign_attached import PRODUCER, Attached, aborted, transactional
 
+from dray.broker.cluster.identity import ClusterInfo
+from dray.daemons.assembly.stores import Stores
+from dray.daemons.compactor.catalogs import tail_reader
+from dray.daemons.config import Settings
 from dray.inspection.sql.tail import Tail, TailReader, TailRefused
 from dray.inspection.storage.stored import ReadOnlyMetadataStore
+from dray.kafka.records.header import CONTROL, TRANSACTIONAL
 from dray.log import Log
+from dray.log.outside_table import AbortedRange
 from dray.log.stream_state import advance_to_filed
 from dray.log.stream_store import StreamStore
+from dray.migration.entries.kind import ForeignEntries
+from dray.migration.entries.pieces import as_data
 
 PARTITIONS = 2
 
@@ -118,7 +130,8 @@ async def started(world: World, seed: int) -> Topic:
 def reader(topic: Topic, most: int = 1 << 30) -> TailReader:
     world = topic.world
     store = ReadOnlyMetadataStore(world.store)
-    return TailReader(store, world.objects, world.runtime, DOMAINS, world.settings, most)
+    outside = ForeignEntries(world.objects, world.runtime, {}, CACHE_BYTES)
+    return TailReader(store, world.objects, world.runtime, DOMAINS, world.settings, lambda: outside, most)
 
 
 def rows_of(tail: Tail) -> list[tuple[int, int]]:
@@ -190,3 +203,78 @@ async def test_more_than_fits_is_refused(world: World) -> None:
     with pytest.raises(TailRefused, match="the topic was deleted"):
         await reader(topic).read("orders", topic.streams, {})
     await topic.log.stop()
+
+
+# --- what other systems wrote
+
+
+async def behind(world: Attached, table_end: int = 0) -> list[tuple[int, bytes]]:
+    """As processes read it."""
+    cluster = world.cluster
+    stores = Stores(cluster.store, cluster.objects, cluster.foreign)
+    made = tail_reader(Settings(), stores, ClusterInfo("c", compaction_cluster.DOMAINS, 0), cluster.runtime)
+    tail = await made.read("orders", [world.stream], {0: table_end})
+    return [
+        (row["offset"], row["value"])
+        for batch in tail.batches
+        for row in batch.select(["offset", "value"]).to_pylist()
+    ]
+
+
+async def test_what_another_system_wrote_is_read_where_it_lies() -> None:
+    world = await Attached(kafka(0, 100_000)).start()
+    await world.cluster.append(world.stream, b"first here", b"second here")
+    end = world.source.end
+    expected = [*world.committed(), (end, b"first here"), (end + 1, b"second here")]
+    assert await behind(world) == expected
+    middle = expected[len(expected) // 2][0]
+    assert await behind(world, middle) == [row for row in expected if row[0] >= middle]
+
+
+def transactions() -> Source:
+    """An aborted one, and a committed one of the same producer."""
+    marker = transactional([b"\0\0\0\0\0\0"], TRANSACTIONAL | CONTROL)
+    batches = [
+        (0, batch_bytes([b"plain"])),
+        aborted(1),
+        (3, marker),
+        (4, transactional([b"committed"], TRANSACTIONAL)),
+        (5, marker),
+    ]
+    return written(batches, 6, aborted=[AbortedRange(PRODUCER, 1, 3)])
+
+
+@pytest.mark.parametrize("table_end", [0, 2])
+async def test_what_was_aborted_never_shows(table_end: int) -> None:
+    world = await Attached(transactions()).start()
+    rows = [(0, b"plain"), (4, b"committed")]
+    assert await behind(world, table_end) == [row for row in rows if row[0] >= table_end]
+
+
+async def test_what_two_segments_have_is_there_once() -> None:
+    values = [b"%d" % number for number in range(6)]
+    first = written([(0, batch_bytes(values[:4]))], 2)
+    second = written([(2, batch_bytes(values[2:]))], 6)
+    second.bucket.objects.update(first.bucket.objects)
+    second.segments, second.contents = first.segments + second.segments, first.contents + second.contents
+    world = await Attached(second).start()
+    assert await behind(world) == list(enumerate(values))
+
+
+async def test_what_the_source_has_expired_is_left_to_brokers() -> None:
+    """They raise the start. A query writes nothing, and nothing fails behind it."""
+    world = await Attached(kafka(0)).start()
+    world.source.bucket.delete(world.source.segments[0][0].path)
+    with pytest.raises(TailRefused, match="the segment is gone from its store"):
+        await behind(world)
+    await asyncio.sleep(60)
+    assert world.cluster.runtime.background.failures == {}
+
+
+async def test_a_record_that_cannot_be_read_is_one_line() -> None:
+    """Of the batches of another system the log knows the checksum alone."""
+    torn = batch_bytes([b"x"])
+    torn[-1] = 2  # a header that is not there
+    world = await Attached(written([(0, as_data(torn))], 1)).start()
+    with pytest.raises(TailRefused, match="behind its table cannot be read: partition 0: batch at byte 0"):
+        await behind(world)

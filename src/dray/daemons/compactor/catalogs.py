@@ -26,6 +26,7 @@ from dray.tables.iceberg.settings import CatalogSettings, SettingsRefused
 from dray.tables.iceberg.view import NotPlain, TableView, plain_view
 
 if TYPE_CHECKING:
+    from dray.migration.entries.kind import ForeignEntries
     from dray.tables.iceberg.tables import IcebergTables
 
 
@@ -77,7 +78,14 @@ def tail_reader(
     settings: Settings, stores: Stores, cluster: ClusterInfo, runtime: Runtime, most: int = MOST_BYTES
 ) -> TailReader:
     store = ReadOnlyMetadataStore(stores.metadata)
-    return TailReader(store, stores.objects, runtime, cluster.domains, settings.log, most)
+
+    def outside() -> ForeignEntries:
+        from dray.migration.entries.kind import ForeignEntries
+
+        kept = min(settings.foreign.cache_bytes, most)
+        return ForeignEntries(stores.objects, runtime, stores.foreign, kept, looks_after=False)
+
+    return TailReader(store, stores.objects, runtime, cluster.domains, settings.log, outside, most)
 
 
 async def view_of_plain(

@@ -9,7 +9,7 @@ has.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from dray.base.runtime import Runtime
+    from dray.kafka.records.columns import Columns
+    from dray.log.outside_entries import OutsideEntries
     from dray.log.service import Log
     from dray.log.settings import LogSettings
     from dray.metadata.contract import MetadataStore
@@ -53,14 +55,16 @@ class TailReader:
         runtime: Runtime,
         domains: int,
         settings: LogSettings,
+        outside: Callable[[], OutsideEntries],
         most: int = MOST_BYTES,
     ) -> None:
-        """`most`: bytes of a topic's rows."""
+        """`outside` makes what reads entries that other systems wrote. `most`: bytes of a topic's rows."""
         self._store = store
         self._objects = objects
         self._runtime = runtime
         self._domains = domains
         self._settings = settings
+        self._outside = outside
         self._most = most
         self._streams = StreamStore(store, domains, settings.producer_expiry_ms)
         self._log: Log | None = None
@@ -120,7 +124,14 @@ class TailReader:
         if self._log is None:
             from dray.log.service import Log
 
-            self._log = Log(self._store, self._objects, self._runtime, self._domains, self._settings)
+            self._log = Log(
+                self._store,
+                self._objects,
+                self._runtime,
+                self._domains,
+                self._settings,
+                outside=self._outside(),
+            )
         return self._log
 
     async def _rows(
@@ -128,8 +139,7 @@ class TailReader:
     ) -> AsyncIterator[pyarrow.RecordBatch]:
         if start >= end:
             return
-        from dray.kafka.records import decode
-        from dray.kafka.records.arrow import to_arrow, whole_batches
+        from dray.kafka.records.arrow import Uncommitted, to_arrow, whole_batches
 
         position = start
         while position < end:
@@ -138,17 +148,27 @@ class TailReader:
             )
             if result.error is not None:
                 raise result.error
-            following = position
+            asked = position
+            left_out = Uncommitted(result.aborted)
             for buffer in result.buffers:
-                runs, after = whole_batches(buffer)
-                following = max(following, after or 0)
+                runs, following = whole_batches(buffer, left_out)
                 for run in runs:
-                    columns = decode(run, sparse=True)
+                    columns = _decoded(run, partition)
                     rows = to_arrow(columns, partition)
                     offsets = memoryview(columns.offsets).cast("B").cast("q")
                     first, last = bisect_left(offsets, position), bisect_left(offsets, end)
                     if first < last:
                         yield rows.slice(first, last - first)
-            if following <= position:
+                # Segments of other systems may overlap: the next one begins where this one ended.
+                position = max(position, following or 0)
+            if position <= asked:
                 raise LogError(f"partition {partition} has no records from offset {position} on")
-            position = following
+
+
+def _decoded(run: memoryview, partition: int) -> Columns:
+    from dray.kafka.records import RecordError, decode
+
+    try:
+        return decode(run, sparse=True)
+    except RecordError as error:  # the log looks into what it appends, and other systems may not
+        raise LogError(f"partition {partition}: {error}") from error

@@ -58,10 +58,14 @@ class ForeignEntries:
         runtime: Runtime,
         stores: Mapping[str, ForeignStore],
         cache_bytes: int,
+        *,
+        looks_after: bool = True,
     ) -> None:
-        """`stores`: those of other systems, by the names that index entries have for them."""
+        """`stores`: those of other systems, by the names that index entries have for them. `looks_after`:
+        may this process raise a start? One that only reads may not."""
         self.segments = ForeignSegments(own, runtime, stores, cache_bytes)
         self.cache_bytes = cache_bytes
+        self._looks_after = looks_after
         self._own = own
         self._runtime = runtime
         self._pieces = PieceCache(cache_bytes, lambda batches: batches.size)
@@ -259,7 +263,8 @@ class ForeignEntries:
         return self.segments.objects_of(store)
 
     async def look_after(self, stream: int) -> None:
-        await self.audit(stream)
+        if self._looks_after:
+            await self.audit(stream)
 
     async def audit(self, stream: int) -> ForeignFinding:
         """Are the foreign segments of a stream still there? The start is raised over what its source has
