@@ -200,6 +200,7 @@ def config(folder: Path) -> Settings:
         "data_dir": str(folder),
         "broker.listen": "127.0.0.1:0",
         "broker.http": "off",
+        "cluster.tally_interval": "30s",  # it comes by while a request waits
     }
     return load(None, {}, [FlagValue("walks", name, value) for name, value in given.items()]).settings
 

@@ -296,6 +296,7 @@ def test_all_that_cannot_be_taken_back_wants_the_same_word() -> None:
             f"admin {word}"
             for word in ("adopt-bucket", "finish-compactions", "gc", "groups reset-offsets", "lost", "table")
         ),
+        "admin level lower",
         "restore",
     }
 

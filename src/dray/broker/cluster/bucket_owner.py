@@ -27,7 +27,7 @@ OWNER_FORMAT: Final = 1
 
 _WHAT: Final = f"the bucket's owner ({OWNER})"
 _LARGEST: Final = 4096
-_READS: Final = 4
+_READS: Final = 5
 
 LookAround = Callable[[], Awaitable[str | None]]
 """Looks at what lies in a bucket without an owner: None where it is empty, or all this cluster's; else a
@@ -67,22 +67,20 @@ def _crc(owner: Owner) -> int:
 async def read_owner(objects: ObjectStore) -> Owner | None:
     """None where there is no such object. Raises `ObjectError` and `UnreadableValue`.
 
-    One answer may be wrong: so only what its checksum vouches for is believed at once. Anything else, that
-    there is none too, has to be read twice."""
-    doubted: list[Owner | str | None] = []
+    One answer may be wrong: so only what its checksum vouches for is believed at once. That there is none, or
+    one without a checksum, has to be read twice; that it is damaged, by every read: a process would end."""
+    doubted: list[Owner | None] = []
+    damage: UnreadableValue = ValueCorrupt(_WHAT, "each read of it gives something else")
     for _ in range(_READS):
-        found: Owner | str | None
         try:
             found = await _read_once(objects)
         except UnreadableValue as error:
-            found = str(error)
-            if found in doubted:
-                raise
-        else:
-            if found in doubted or (found is not None and found.crc is not None):
-                return None if found is None else replace(found, crc=None)
+            damage = error
+            continue
+        if found in doubted or (found is not None and found.crc is not None):
+            return None if found is None else replace(found, crc=None)
         doubted.append(found)
-    raise ValueCorrupt(_WHAT, "each read of it gives something else")
+    raise damage
 
 
 async def _read_once(objects: ObjectStore) -> Owner | None:

@@ -67,7 +67,7 @@ def query(
     if format not in FORMATS:
         raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
 
-    asked = _Asked(statement, compacted, None if as_of is None else parse_time(as_of, "--as-of"))
+    asked = _Question(statement, compacted, None if as_of is None else parse_time(as_of, "--as-of"))
     columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, asked, limit))
     print_rows(format, columns, rows)
     if more:
@@ -75,14 +75,14 @@ def query(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Question:
     statement: str
     compacted: bool
     as_of_ms: int | None
 
 
 async def _ask(
-    settings: Settings, asked: _Asked, limit: int
+    settings: Settings, asked: _Question, limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
     """Columns, rows, and whether there are more."""
     try:
@@ -110,7 +110,7 @@ async def _ask(
     return columns, rows[:limit] if limit else rows, bool(limit) and len(rows) > limit
 
 
-async def _make_views(connection: Any, opened: OpenTables, settings: Settings, asked: _Asked) -> None:
+async def _make_views(connection: Any, opened: OpenTables, settings: Settings, asked: _Question) -> None:
     from dray.tables.iceberg.duckdb_views import LATEST, latest_statement, tables_in, view_statement
 
     names = tables_in(asked.statement, connection)
@@ -140,7 +140,7 @@ async def _make_views(connection: Any, opened: OpenTables, settings: Settings, a
             connection.execute(latest_statement(view))
 
 
-_ONLY_LISTED: Final = _Asked("", compacted=True, as_of_ms=None)
+_ONLY_LISTED: Final = _Question("", compacted=True, as_of_ms=None)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class _Relation:
     """Of each partition only the rows below; None: all of them."""
 
 
-async def _relation(opened: OpenTables, settings: Settings, name: str, asked: _Asked) -> _Relation | None:
+async def _relation(opened: OpenTables, settings: Settings, name: str, asked: _Question) -> _Relation | None:
     """The table, and the records behind it. A table that changed meanwhile is read again: a job may have
     taken away by key what this snapshot still has."""
     from dray.inspection.sql.tail import TailRefused
@@ -176,7 +176,7 @@ async def _relation(opened: OpenTables, settings: Settings, name: str, asked: _A
     return _Relation(view, tail, None if asked.as_of_ms is None else tail.ends)
 
 
-async def _view(opened: OpenTables, settings: Settings, topic: Topic, asked: _Asked) -> TableView:
+async def _view(opened: OpenTables, settings: Settings, topic: Topic, asked: _Question) -> TableView:
     from dray.daemons.assembly.store_settings import table_names
     from dray.tables.iceberg.view import no_table_yet
 
@@ -194,7 +194,7 @@ async def _view(opened: OpenTables, settings: Settings, topic: Topic, asked: _As
     return no_table_yet(topic.name, topic.topic_id)
 
 
-async def _ends_then(opened: OpenTables, view: TableView, asked: _Asked) -> Mapping[int, int] | None:
+async def _ends_then(opened: OpenTables, view: TableView, asked: _Question) -> Mapping[int, int] | None:
     """What the table is known to have held at that time. Behind it, the times of the records say it."""
     if asked.as_of_ms is None or view.snapshot_id is None:
         return None

@@ -90,6 +90,15 @@ async def test_one_bad_answer_says_nothing_about_whose_bucket_it_is(bucket: Memo
         assert await BucketGuard(Liar(bucket, told), MINE.cluster_id)() is None
 
 
+async def test_damage_ends_no_process_that_is_there_the_same_twice_and_then_is_not(
+    bucket: MemoryBucket,
+) -> None:
+    """Seeds 204, 259 and 273 of clusters over a store that lies."""
+    value = (VALUES / "owner.v1-crc.bin").read_bytes()
+    bucket.put(OWNER, value, 0)
+    await claim_bucket(Liar(bucket, *[value[:-3]] * 4), MINE, unasked)
+
+
 async def test_damage_is_never_called_another_cluster(bucket: MemoryBucket) -> None:
     for damaged in flipped(encode_owner(Owner(MINE.cluster_id, MINE.created_ms))):
         bucket.put(OWNER, damaged, 0)
