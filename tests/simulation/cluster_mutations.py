@@ -249,7 +249,7 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
     "a zombie coordinator answers": (a_zombie_coordinator_answers, 165),
-    "groups are written without a version": (groups_are_written_without_a_version, 198),
+    "groups are written without a version": (groups_are_written_without_a_version, 659),
     "offsets are written without a version": (offsets_are_written_without_a_version, 13),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 1),
