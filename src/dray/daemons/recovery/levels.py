@@ -52,7 +52,7 @@ READ_SINCE: Final[Mapping[str, str]] = {
     ORIGINS: SINCE_16,
     EPOCHS: SINCE_16,
     MIGRATIONS: SINCE_16,
-    GAPS: "builds since 19 November 2026",
+    GAPS: "builds since 20 November 2026",
 }
 """Formats that no level gates, and the builds that read each."""
 
